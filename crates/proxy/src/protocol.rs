@@ -144,6 +144,11 @@ pub trait Protocol: Clone + Send + 'static {
         false
     }
 
+    /// Whether a reset and this client's settings make a connection as the client has left its last one.
+    fn accepts(&self, _: &Self::BackendState, _: &Self::Request) -> bool {
+        true
+    }
+
     /// Whether another client can use a connection at once, because its sessions have left it as a reset would, or have
     /// left only what the policy allows.
     fn is_as_after_reset(&self, _: Self::ResetContext) -> bool {

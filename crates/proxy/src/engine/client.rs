@@ -255,6 +255,14 @@ impl<P: Protocol> Client<P> {
         std::mem::replace(&mut self.stage, ClientStage::Flushing)
     }
 
+    /// The request of a client that waits or is parked.
+    pub(super) fn waiting_request(&self) -> Option<&P::Request> {
+        match &self.stage {
+            ClientStage::Queued { request, .. } | ClientStage::Parked { request, .. } => Some(request),
+            _ => None,
+        }
+    }
+
     /// Takes the key and the request of a client that waits or is parked.
     pub(super) fn take_waiting(&mut self) -> Option<(P::Key, P::Request)> {
         match self.take_stage() {

@@ -4,10 +4,10 @@ use ciphertoll_net::{ConnectProgress, Connecting, Error, Readiness, WatchedEvent
 use ciphertoll_wire::session;
 
 use super::agenda::DeferredWork;
-use super::client::Presence;
 use super::backend::{
     Activity, Backend, BackendStep, ConnectStep, EndedSession, ServerConnection, ServerStage,
 };
+use super::client::{Client, Presence};
 use super::environment::Environment;
 use super::flow::TokenKind;
 use super::shared_state::Discovery;
@@ -324,9 +324,13 @@ impl<P: Protocol> Worker<P> {
             return None;
         }
         let (server, clients) = (self.servers.get(id)?, &self.clients);
-        let pooling = self.env.pooling;
-        let can_use =
-            |client| clients.get(client).is_some_and(|client| client.acceptable(pooling) == Acceptable::Any);
+        let (pooling, protocol) = (self.env.pooling, &self.env.protocol);
+        let state = &self.servers.open(id)?.state;
+        let accepts = |client: &Client<P>| {
+            client.acceptable(pooling) == Acceptable::Any
+                && client.waiting_request().is_some_and(|request| protocol.accepts(state, request))
+        };
+        let can_use = |client| clients.get(client).is_some_and(accepts);
         self.pool.with(|pool| pool.assign_unreset(&server.key, id, can_use))
     }
 

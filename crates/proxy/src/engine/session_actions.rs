@@ -23,6 +23,9 @@ impl<P: Protocol> Worker<P> {
         let (acceptable, now) = (client.acceptable(self.env.pooling), self.env.now);
         match self.pool.with(|pool| pool.acquire(key, id, acceptable, now)) {
             PoolAction::Take(server) => self.assign(id, server),
+            PoolAction::TakeUnreset(server) if !self.is_accepted(id, server) => {
+                self.replace_server(id, server);
+            }
             PoolAction::TakeUnreset(server) if self.can_pipeline_reset(server) => {
                 self.assign_unreset(id, server);
             }
@@ -41,9 +44,26 @@ impl<P: Protocol> Worker<P> {
         }
     }
 
+    /// Whether a client finds its own state on a connection after a reset.
+    fn is_accepted(&self, client: Id, server: Id) -> bool {
+        let request = self.clients.get(client).and_then(Client::waiting_request);
+        let pair = self.servers.open(server).zip(request);
+        pair.is_none_or(|(backend, request)| self.env.protocol.accepts(&backend.state, request))
+    }
+
+    /// A client needs a connection without the state that this one has: it waits for another one.
+    fn replace_server(&mut self, client: Id, server: Id) {
+        let Some(key) = self.servers.get(server).map(|server| server.key.clone()) else { return };
+        let now = self.env.now;
+        self.pool.with(|pool| pool.wait_for(&key, server, client, now));
+        self.close_server(server, "a reset does not undo what its sessions have done");
+    }
+
     /// Assigns a connection that was reset to a client that waits.
     pub(super) fn assign(&mut self, client: Id, server: Id) {
-        if !self.start_session(client, server, AcquiredState::Reset) {
+        if !self.is_accepted(client, server) {
+            self.replace_server(client, server);
+        } else if !self.start_session(client, server, AcquiredState::Reset) {
             self.return_to_pool(server);
         }
     }
@@ -142,7 +162,11 @@ impl<P: Protocol> Worker<P> {
         let ClientStage::Active(server_id) = client.stage else { return };
         let Some(backend) = self.servers.open_mut(server_id) else { return };
         if client.presence == Presence::Leaves {
-            return if client.flow.gone { self.close_client(id, "left") } else { self.end_leaving(id, server_id) };
+            return if client.flow.gone {
+                self.close_client(id, "left")
+            } else {
+                self.end_leaving(id, server_id)
+            };
         }
         client.channel.borrow(&mut self.env.spare);
         let outcome = pass_to_server(client, backend, &self.env.services.metrics.bytes_to_server);
@@ -236,7 +260,9 @@ impl<P: Protocol> Worker<P> {
         let is_leaving = client.presence == Presence::Leaves && is_answered();
         self.watch_client(client_id);
         match outcome {
-            ToClient::Waits | ToClient::CanDetach | ToClient::NeedsQuery | ToClient::Pinned(_) if is_leaving => {
+            ToClient::Waits | ToClient::CanDetach | ToClient::NeedsQuery | ToClient::Pinned(_)
+                if is_leaving =>
+            {
                 self.end_leaving(client_id, id);
             }
             ToClient::Waits => {}

@@ -31,6 +31,8 @@ pub struct BackendState {
     pub(crate) prepared: ConnectionStatements,
     /// What sessions may have left since the last reset, beside prepared statements and reported settings.
     pub(crate) remains: Remains,
+    /// The custom settings that exist on the connection: see `StartupRequest::custom_settings`.
+    pub(crate) custom_settings: u64,
     pub(super) commit: PipelinedCommit,
     /// For cancel requests.
     pub(crate) cancel: Option<(u32, CancelKey)>,
@@ -78,6 +80,7 @@ impl BackendState {
             parameters,
             prepared: ConnectionStatements::default(),
             remains: Remains::Nothing,
+            custom_settings: 0,
             cancel: None,
             greeting: Greeting::default(),
         }

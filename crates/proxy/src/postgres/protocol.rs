@@ -322,6 +322,10 @@ impl Protocol for Postgres {
         Ok(InternalCommand::reset(context.transaction, to_server)?)
     }
 
+    fn accepts(&self, backend: &BackendState, request: &StartupRequest) -> bool {
+        backend.custom_settings == 0 || backend.custom_settings == request.custom_settings()
+    }
+
     fn can_pipeline_reset(&self, context: ResetContext) -> bool {
         // In session pooling, locks and notifications must not outlive their client.
         let can_wait = self.pooling == Pooling::Transaction || context.remains < Remains::Anything;

@@ -6,9 +6,9 @@ use ciphertoll_wire::postgres::relay::{
     ServerBytes, SessionFollower,
 };
 use ciphertoll_wire::postgres::server::write_parameter_status;
-use ciphertoll_wire::relay::Departure;
 use ciphertoll_wire::postgres::sql::{Discard, Effects, Remains};
 use ciphertoll_wire::postgres::{Error, Parameters, Severity, TextEncoding, TransactionStatus};
+use ciphertoll_wire::relay::Departure;
 
 use super::backend_state::{BackendState, FIXED, Greeting, ResetContext};
 use super::opening::{CommandPurpose, Opening};
@@ -32,6 +32,8 @@ pub struct ClientSession {
     before: Option<(String, Vec<u8>)>,
     /// Digest of the reported settings with which the client has begun, in session pooling.
     began_with: Option<u64>,
+    /// In session pooling: why the connection must be closed when the client leaves, whatever it sends.
+    ends_with_client: Option<&'static str>,
     /// In transaction pooling only.
     pooled: Option<TransactionPooling>,
 }
@@ -44,6 +46,8 @@ struct TransactionPooling {
     pin: PinState,
     /// Settings that may have changed and that the server does not report.
     unreported: Vec<Vec<u8>>,
+    /// Why the connection must be closed when the client leaves.
+    ends_with_client: Option<&'static str>,
     /// The version of the reported settings that was recorded, see [`Parameters::changes`].
     changes: u64,
     was_reported: bool,
@@ -52,11 +56,20 @@ struct TransactionPooling {
 impl ClientSession {
     fn new(opening: Opening, pooled: Option<TransactionPooling>) -> Box<Self> {
         let Opening { command, needs_reset, before } = opening;
-        let mut relay = PostgresRelay::new();
+        let mut relay = if pooled.is_some() { PostgresRelay::new() } else { PostgresRelay::unpooled() };
         if let Some((CommandPurpose::ResetFirst, _)) = &command {
             relay.hold_after_sync();
         }
-        Box::new(Self { relay, command, needs_reset, has_input: false, before, began_with: None, pooled })
+        Box::new(Self {
+            relay,
+            command,
+            needs_reset,
+            has_input: false,
+            before,
+            began_with: None,
+            ends_with_client: None,
+            pooled,
+        })
     }
 
     /// Starts a session that has its connection until it ends. Commands that apply the client's settings are appended to
@@ -70,6 +83,8 @@ impl ClientSession {
         let opening = Opening::unpooled(request, acquired, backend, to_server)?;
         let mut session = Self::new(opening, None);
         session.relay.observe_remains();
+        let custom = || (request.custom_settings() != 0).then_some("a custom setting");
+        session.ends_with_client = request.ends_with_client().or_else(custom);
         if !session.awaits_settings() {
             session.began_with = Some(backend.parameters.digest());
         }
@@ -99,6 +114,7 @@ impl ClientSession {
             acquired,
             pin: PinState::None,
             unreported: Vec::new(),
+            ends_with_client: None,
             changes: backend.parameters.changes(),
             was_reported: false,
         };
@@ -185,6 +201,13 @@ impl ClientSession {
         let effects = pooled.follower.settle();
         if !effects.is_none() {
             pooled.record_effects(effects, backend);
+        }
+        if let Some(reason) = self.relay.ends_with_client().or_else(|| pooled.request.ends_with_client()) {
+            pooled.ends_with_client = Some(reason);
+            pooled.pin.set(reason);
+        }
+        if pooled.request.uses_temporary_schema() {
+            pooled.pin.set("a temporary table");
         }
         if backend.parameters.encoding() == TextEncoding::Ambiguous {
             pooled.pin.set("a client encoding whose texts cannot be read byte by byte");
@@ -349,6 +372,8 @@ impl ClientSession {
                 _ => Release::Clean,
             });
         }
+        let pooled = self.pooled.as_ref();
+        backend.custom_settings = pooled.map_or(0, |pooled| pooled.request.custom_settings());
         match self.command {
             // Neither was the reset in front of them.
             Some((CommandPurpose::ResetFirst, _)) if !self.has_input => {
@@ -359,6 +384,10 @@ impl ClientSession {
             }
             Some(_) => return Ok(Release::Close("the client left before its settings were applied")),
             None => {}
+        }
+        let of_client = self.ends_with_client.or_else(|| pooled.and_then(|pooled| pooled.ends_with_client));
+        if let Some(reason) = self.relay.ends_with_client().or(of_client) {
+            return Ok(Release::Close(reason));
         }
         Ok(match self.relay.connection_state() {
             ConnectionState::Clean(transaction) => {
@@ -376,15 +405,22 @@ impl TransactionPooling {
 
     fn record_effects(&mut self, effects: Effects, backend: &BackendState) {
         if effects.discard == Discard::All {
-            self.request.clear_settings();
-            self.unreported.clear();
+            self.unreported = self.request.clear_settings();
             self.pin = PinState::None;
         }
         if let Some(reason) = effects.pin {
             self.pin.set(reason);
         }
+        if self.pin != PinState::None && effects.may_define_custom() {
+            self.ends_with_client = Some("a custom setting");
+        }
+        // What is set for a transaction does not change what the session has.
+        let is_unknown =
+            |name: &[u8]| std::str::from_utf8(name).is_ok_and(|name| self.request.value(name).is_none());
+        let custom = effects.local_custom.into_iter().filter(|name| is_unknown(name));
         let reported = |name: &[u8]| backend.parameters.get(name).is_some();
-        self.unreported.extend(effects.settings.into_iter().filter(|name| !reported(name)));
+        let changed = effects.settings.into_iter().filter(|name| !reported(name));
+        self.unreported.extend(changed.chain(custom));
     }
 
     fn record_reported(&mut self, backend: &BackendState) {
@@ -394,8 +430,14 @@ impl TransactionPooling {
             let is_fixed = FIXED.iter().any(|fixed| name.eq_ignore_ascii_case(fixed.as_bytes()));
             let desired = std::str::from_utf8(name).ok().and_then(|name| self.request.value(name));
             let desired = desired.map(str::as_bytes).or_else(|| backend.base.get(name));
-            if !is_fixed && desired != Some(value) && self.request.record_setting(name, value).is_err() {
-                self.pin.set("a setting that cannot be set on another connection");
+            if is_fixed || desired == Some(value) {
+                continue;
+            }
+            if self.request.record_setting(name, value).is_err() {
+                self.pin.set(NOT_PORTABLE);
+            }
+            if is_of_constants(name) && self.request.statements.have_constants() {
+                self.pin.set(OTHER_CONSTANTS);
             }
         }
     }
@@ -403,11 +445,37 @@ impl TransactionPooling {
     fn record_values(&mut self, values: Vec<Option<Vec<u8>>>) {
         for (name, value) in std::mem::take(&mut self.unreported).iter().zip(values) {
             let Some(value) = value else { continue };
+            let before = std::str::from_utf8(name).ok().and_then(|name| self.request.value(name));
+            let is_new = before.map(str::as_bytes) != Some(&value);
             if self.request.record_setting(name, &value).is_err() {
-                self.pin.set("a setting that cannot be set on another connection");
+                self.pin.set(NOT_PORTABLE);
+            }
+            if is_new && is_of_constants(name) && self.request.statements.have_constants() {
+                self.pin.set(OTHER_CONSTANTS);
             }
         }
     }
+}
+
+const NOT_PORTABLE: &str = "a setting that cannot be set on another connection";
+const OTHER_CONSTANTS: &str = "a setting on which constants depend, with prepared statements that have some";
+/// Settings on which the values of constants depend, which a server reads when it prepares a statement.
+const OF_CONSTANTS: [&str; 11] = [
+    "DateStyle",
+    "IntervalStyle",
+    "TimeZone",
+    "timezone_abbreviations",
+    "client_encoding",
+    "lc_monetary",
+    "lc_numeric",
+    "xmloption",
+    "array_nulls",
+    "backslash_quote",
+    "transform_null_equals",
+];
+
+fn is_of_constants(name: &[u8]) -> bool {
+    OF_CONSTANTS.iter().any(|of| name.eq_ignore_ascii_case(of.as_bytes()))
 }
 
 /// Whether the server has refused a command and awaits the next one.

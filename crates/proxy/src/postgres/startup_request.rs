@@ -1,5 +1,7 @@
 //! What a PostgreSQL client asks for in its startup message.
 
+use std::collections::BTreeSet;
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 
 use ciphertoll_wire::postgres::relay::{ClientStatements, first_command_bytes};
@@ -131,12 +133,38 @@ impl StartupRequest {
         if self.changed.len() > MAX_CHANGED { Err(Unportable) } else { Ok(()) }
     }
 
+    /// Why its connection cannot be handed on, whatever the client sends.
+    pub(crate) fn ends_with_client(&self) -> Option<&'static str> {
+        self.value("seed").map(|_| "a seed")
+    }
+
+    /// Whether its search path has the schema of temporary tables.
+    pub(crate) fn uses_temporary_schema(&self) -> bool {
+        self.value("search_path").is_some_and(|path| path.to_ascii_lowercase().contains("pg_temp"))
+    }
+
+    /// Identifies the custom settings that exist in the client's session; 0 if there are none. They exist until the
+    /// session ends.
+    pub(crate) fn custom_settings(&self) -> u64 {
+        let settings = self.parameters.settings.iter().chain(&self.changed);
+        let names: BTreeSet<String> =
+            settings.filter(|(name, _)| is_custom(name)).map(|(name, _)| name.to_ascii_lowercase()).collect();
+        if names.is_empty() {
+            return 0;
+        }
+        let mut hasher = DefaultHasher::new();
+        names.hash(&mut hasher);
+        hasher.finish().max(1)
+    }
+
     pub(crate) fn value(&self, name: &str) -> Option<&str> {
         find(&self.changed, name).or_else(|| find(&self.parameters.settings, name))
     }
 
-    pub(crate) fn clear_settings(&mut self) {
-        self.changed.clear();
+    /// After a `DISCARD ALL`. Returns the names of custom settings: they exist ever after.
+    pub(crate) fn clear_settings(&mut self) -> Vec<Vec<u8>> {
+        let cleared = std::mem::take(&mut self.changed).into_iter();
+        cleared.filter(|(name, _)| is_custom(name)).map(|(name, _)| name.into_bytes()).collect()
     }
 }
 
@@ -186,6 +214,11 @@ pub(crate) struct Unportable;
 fn find<'a>(settings: &'a [(String, String)], name: &str) -> Option<&'a str> {
     let found = settings.iter().find(|(known, _)| known.eq_ignore_ascii_case(name));
     found.map(|(_, value)| value.as_str())
+}
+
+/// Whether a setting exists only since it was set.
+fn is_custom(name: &str) -> bool {
+    name.contains('.')
 }
 
 /// Whether the server is certain to accept this setting unchanged.

@@ -11,6 +11,7 @@ pub(crate) mod backend_model;
 pub(crate) mod database_commands;
 pub(crate) mod framer;
 pub(crate) mod internal_command;
+pub(crate) mod session_end;
 pub(crate) mod session_follower;
 pub(crate) mod session_remains;
 pub(crate) mod traffic;

@@ -19,6 +19,7 @@ use crate::{
             backend_model::{Outlook, SentKind},
             database_commands::DatabaseCommandScanner,
             framer::Framer,
+            session_end::{CustomSettings, SessionEndObserver},
             session_follower::{
                 Followed, FollowedModel, MessageAction, ReplyAction, SessionFollower, needed_bytes,
                 write_probe,
@@ -40,6 +41,7 @@ pub struct PostgresRelay {
     server_framer: Framer,
     databases: DatabaseCommandScanner,
     remains: RemainsObserver,
+    session_end: SessionEndObserver,
     sync_hold: SyncHold,
     model: FollowedModel,
     /// Whether the current message of the server is not forwarded.
@@ -117,6 +119,17 @@ impl PostgresRelay {
         Self::default()
     }
 
+    /// For a client that has its connection until it leaves.
+    pub fn unpooled() -> Self {
+        let session_end = SessionEndObserver::new(CustomSettings::Observed);
+        Self { session_end, ..Self::default() }
+    }
+
+    /// Why the connection cannot be handed on: only the end of the session undoes what its client has done.
+    pub fn ends_with_client(&self) -> Option<&'static str> {
+        self.session_end.reason()
+    }
+
     /// From now on, [`Self::remains`] is known.
     pub fn observe_remains(&mut self) {
         self.remains = RemainsObserver::observing();
@@ -169,6 +182,7 @@ impl PostgresRelay {
             let piece = self.client_framer.read(input, at);
             self.databases.read(piece, &mut result.exclusive);
             self.remains.read(piece);
+            self.session_end.read(piece);
             if let Some(followed) = &mut followed {
                 followed.read(piece, &mut self.model);
             }
@@ -206,6 +220,7 @@ impl PostgresRelay {
             }
             self.databases.begin(header.kind);
             self.remains.begin(header.kind, parameters.string_syntax());
+            self.session_end.begin(header.kind, parameters.string_syntax());
             self.client_framer.begin(header, at);
         }
         Ok(result)

@@ -38,10 +38,19 @@ pub struct Effects {
     pub local_custom: Vec<Vec<u8>>,
     /// Whether the text has a `DISCARD ALL`.
     pub discard: Discard,
+    /// Whether a function sets a setting whose name is not known, or has a dot.
+    pub calls_set_config: SetConfig,
     pub constants: Constants,
     /// Of the first statement.
     pub verb: Verb,
     pub remains: Remains,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum SetConfig {
+    #[default]
+    No,
+    MayDefineCustom,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -129,6 +138,13 @@ impl Effects {
             && *discard == Discard::None
     }
 
+    /// Whether settings may exist after it that did not before. They exist until the session ends.
+    pub fn may_define_custom(&self) -> bool {
+        self.calls_set_config == SetConfig::MayDefineCustom
+            || !self.local_custom.is_empty()
+            || self.settings.iter().any(|name| name.contains(&b'.'))
+    }
+
     /// Whether this command may change how the server reads later texts, unlike it has reported.
     pub(crate) fn may_change_strings(&self) -> bool {
         self.pin.is_some() || self.discard == Discard::All
@@ -150,6 +166,9 @@ impl Effects {
             self.sets_local_custom(name);
         }
         self.pin = self.pin.or(other.pin);
+        if other.calls_set_config == SetConfig::MayDefineCustom {
+            self.calls_set_config = SetConfig::MayDefineCustom;
+        }
     }
 
     /// A setting with a dot in its name is set for the transaction.
@@ -285,6 +304,8 @@ enum LastWord {
     AddsRows,
     /// `EXECUTE`: the next name may be that of a prepared statement.
     Execute,
+    /// `set_config` and its parenthesis: the name of a setting follows.
+    SetConfig,
 }
 
 impl LastWord {
@@ -381,7 +402,12 @@ impl EffectsScanner {
             Token::Sign(b'.') if self.name.state == NameState::Part => self.name.state = NameState::Dot,
             token => {
                 self.end_name(Some(token));
-                if !matches!(token, Token::Unclear(_)) {
+                let is_argument = self.last_word == LastWord::SetConfig && token != Token::Sign(b'(');
+                if is_argument && !matches!(token, Token::Literal(Some(name)) if !name.contains(&b'.')) {
+                    self.effects.calls_set_config = SetConfig::MayDefineCustom;
+                }
+                let continues = self.last_word == LastWord::SetConfig && token == Token::Sign(b'(');
+                if !continues && !matches!(token, Token::Unclear(_)) {
                     self.last_word = LastWord::Other;
                 }
                 match token {
@@ -437,7 +463,15 @@ impl EffectsScanner {
             self.effects.remains = Remains::Anything;
         }
         let (name, is_bare) = (self.name.text.as_slice(), self.name.quoting == Quoting::Bare);
-        let last_word = std::mem::replace(&mut self.last_word, LastWord::of(is_bare.then_some(name)));
+        let function = name.rsplit(|byte| *byte == b'.').next();
+        let next_word = match function {
+            Some(b"set_config") => LastWord::SetConfig,
+            _ => LastWord::of(is_bare.then_some(name)),
+        };
+        let last_word = std::mem::replace(&mut self.last_word, next_word);
+        if last_word == LastWord::SetConfig {
+            self.effects.calls_set_config = SetConfig::MayDefineCustom;
+        }
         self.updates |= is_bare && name == b"update";
         if !std::mem::replace(&mut self.has_verb, true) && is_bare {
             let is_query = matches!(name, b"select" | b"values" | b"table");
@@ -447,7 +481,7 @@ impl EffectsScanner {
         if last_word == LastWord::Execute {
             effects.names(NameUse::Executes, name);
         }
-        if self.updates && name.rsplit(|byte| *byte == b'.').next() == Some(b"pg_settings") {
+        if self.updates && function == Some(b"pg_settings") {
             effects.remains = Remains::Anything;
             effects.pins("an UPDATE of pg_settings");
         }

@@ -3,7 +3,6 @@
 pub(crate) mod data_access;
 pub(crate) mod effects;
 pub(crate) mod lexer;
-#[cfg_attr(not(test), expect(dead_code, reason = "not used yet"))]
 pub(crate) mod unresettable;
 
 pub use super::codec::text_rules::StringSyntax;

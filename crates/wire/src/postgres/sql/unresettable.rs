@@ -82,6 +82,11 @@ pub(crate) struct Scanner {
 }
 
 impl Scanner {
+    /// Whether a complete text is so common that nothing need be searched in it, nor a `SET`.
+    pub(crate) fn is_plain(text: &[u8]) -> bool {
+        is_plain(text)
+    }
+
     /// What a complete text may leave.
     pub(crate) fn of(text: &[u8]) -> Option<&'static str> {
         if is_plain(text) {
