@@ -1,0 +1,365 @@
+//! Makes a session from a seed.
+
+use super::message::{Bind, Frontend};
+use super::texts::{ADMIN, Feature, PARAMETRISED, TEXTS};
+use super::{Login, PostgresSession};
+use crate::options::Options;
+use crate::random::Random;
+use crate::session::{Session, Step};
+
+const STATEMENTS: [&str; 4] = ["", "s1", "s2", "S1"];
+const PORTALS: [&str; 3] = ["", "p1", "c"];
+const LINES: [&str; 7] = ["1\tone\n", "2\n", "3,three\n", "7", "\tx\n", "\\.\n", ""];
+const BAD_LINES: [&str; 2] = ["bad\tbad\n", "1\t2\t3\t4\n"];
+const MAX_STEPS: usize = 12;
+/// `int4pl`, `length(text)`, and no function.
+const FUNCTIONS: [u32; 3] = [177, 1317, 1];
+
+/// Parts of the grammar in use.
+pub(crate) struct Features {
+    texts: Vec<(Feature, &'static [&'static str])>,
+    has_admin: bool,
+    has_leaving: bool,
+    has_extended: bool,
+    has_illegal: bool,
+    has_logins: bool,
+}
+
+impl Features {
+    pub(crate) fn of(options: &Options) -> Self {
+        let is_in = |feature: Feature| options.has_feature(&format!("{feature:?}").to_lowercase());
+        assert!(Feature::ALL.iter().all(|feature| TEXTS.iter().any(|(other, _)| other == feature)));
+        Self {
+            texts: TEXTS.iter().copied().filter(|(feature, _)| is_in(*feature)).collect(),
+            has_admin: options.has_feature("admin"),
+            has_leaving: options.has_feature("leaving"),
+            has_extended: options.has_feature("extended"),
+            has_illegal: options.has_feature("illegal"),
+            has_logins: options.has_feature("logins"),
+        }
+    }
+
+    fn has(&self, feature: Feature) -> bool {
+        self.texts.iter().any(|(other, _)| *other == feature)
+    }
+}
+
+struct Generator<'a> {
+    random: Random,
+    features: &'a Features,
+    /// The parts of this session: a few, so that related statements meet.
+    themes: Vec<(Feature, &'static [&'static str])>,
+}
+
+pub(crate) fn session(seed: u64, features: &Features) -> PostgresSession {
+    let mut random = Random::new(seed);
+    let clients = *random.pick(&[1, 1, 1, 2, 2, 3]);
+    let mut themes = vec![*random.pick(&features.texts)];
+    for _ in 0..random.below(3) + 1 {
+        themes.push(*random.pick(&features.texts));
+    }
+    let mut generator = Generator { random, features, themes };
+    let logins = (0..clients).map(|_| generator.login()).collect();
+    let mut steps = Vec::new();
+    let wanted = 2 + generator.random.below(6);
+    while steps.len() < wanted {
+        let client = generator.random.below(clients);
+        generator.scene(client, &mut steps);
+    }
+    steps.truncate(MAX_STEPS);
+    if generator.random.percent(60) {
+        (0..clients).for_each(|client| steps.extend(generator.look_back(client)));
+    }
+    Session { logins, steps }
+}
+
+impl Generator<'_> {
+    fn login(&mut self) -> Login {
+        if !self.features.has_logins || self.random.percent(85) {
+            return Vec::new();
+        }
+        let choices = [
+            ("application_name", "of the login"),
+            ("TimeZone", "Europe/Berlin"),
+            ("DateStyle", "ISO, DMY"),
+            ("options", "-c work_mem=3MB"),
+            ("options", "-c search_path=other,public"),
+        ];
+        let (name, value) = *self.random.pick(&choices);
+        vec![(name.to_owned(), value.to_owned())]
+    }
+
+    fn text(&mut self) -> String {
+        // Transactions are what sessions have in common.
+        let chance = self.random.below(100);
+        let texts = if chance < 20 && self.features.has(Feature::Transaction) {
+            self.features
+                .texts
+                .iter()
+                .find(|(feature, _)| *feature == Feature::Transaction)
+                .map(|found| found.1)
+        } else if chance < 30 {
+            Some(self.random.pick(&self.features.texts).1)
+        } else {
+            Some(self.random.pick(&self.themes).1)
+        };
+        (*self.random.pick(texts.unwrap_or(&["SELECT 1"]))).to_owned()
+    }
+
+    fn query(&mut self) -> String {
+        let number = *self.random.pick(&[1, 1, 1, 1, 2, 3]);
+        let texts: Vec<String> = (0..number).map(|_| self.text()).collect();
+        texts.join("; ")
+    }
+
+    fn name(&mut self, names: &[&str]) -> String {
+        (*self.random.pick(names)).to_owned()
+    }
+
+    fn cuts(&mut self) -> Vec<u16> {
+        if self.random.percent(60) {
+            return Vec::new();
+        }
+        (0..=self.random.below(3)).map(|_| self.random.below(65_536) as u16).collect()
+    }
+
+    /// A few steps of one client, with others in between.
+    fn scene(&mut self, client: usize, steps: &mut Vec<Step<Frontend>>) {
+        let mut messages = match self.random.below(10) {
+            0..4 => vec![Frontend::Query(self.query())],
+            4..8 if self.features.has_extended => self.extended(),
+            8 => self.copy(),
+            _ => {
+                let first = vec![Frontend::Query(self.query())];
+                let second = if self.features.has_extended { self.extended() } else { Vec::new() };
+                [first, second].concat()
+            }
+        };
+        self.disturb(&mut messages);
+        // Parts of a batch that are sent after each other, with others in between.
+        while !messages.is_empty() {
+            let whole = messages.len() == 1 || self.random.percent(75);
+            let number = if whole { messages.len() } else { 1 + self.random.below(messages.len()) };
+            let batch: Vec<Frontend> = messages.drain(..number).collect();
+            let cuts = self.cuts();
+            steps.push(Step::Send { client, messages: batch, cuts });
+            self.others(steps);
+        }
+    }
+
+    fn others(&mut self, steps: &mut Vec<Step<Frontend>>) {
+        if self.features.has_admin && self.random.percent(12) {
+            steps.push(Step::Admin((*self.random.pick(ADMIN)).to_owned()));
+        }
+        if self.random.percent(55) {
+            steps.push(Step::Steal);
+        }
+    }
+
+    /// Commands of the extended protocol, mostly in a sensible order.
+    fn extended(&mut self) -> Vec<Frontend> {
+        let mut messages = Vec::new();
+        for _ in 0..*self.random.pick(&[1, 1, 1, 2, 3]) {
+            self.extended_command(&mut messages);
+        }
+        match self.random.below(10) {
+            0 => messages.push(Frontend::Flush),
+            1 => {}
+            2 => messages.extend([Frontend::Flush, Frontend::Sync]),
+            _ => messages.push(Frontend::Sync),
+        }
+        messages
+    }
+
+    fn extended_command(&mut self, messages: &mut Vec<Frontend>) {
+        let (statement, portal) = (self.name(&STATEMENTS), self.name(&PORTALS));
+        let (sql, parameters) = if self.random.percent(60) {
+            let (sql, parameters) = *self.random.pick(PARAMETRISED);
+            (sql.to_owned(), parameters)
+        } else {
+            (self.text(), 0)
+        };
+        let shape = self.random.below(12);
+        if shape < 8 {
+            let types = self.types(parameters);
+            messages.push(Frontend::Parse { name: statement.clone(), sql, types });
+        }
+        if matches!(shape, 3 | 4) || shape == 10 && self.random.percent(50) {
+            messages.push(Frontend::DescribeStatement(statement.clone()));
+        }
+        let parameters = if shape < 8 { parameters } else { self.random.below(3) };
+        if shape > 0 && shape < 11 {
+            messages.push(self.bind(&portal, &statement, parameters));
+            if self.random.percent(30) {
+                messages.push(Frontend::DescribePortal(portal.clone()));
+            }
+            self.execute(&portal, messages);
+        }
+        if shape == 11 || self.random.percent(8) {
+            let close = if self.random.percent(70) {
+                Frontend::CloseStatement(statement)
+            } else {
+                Frontend::ClosePortal(portal)
+            };
+            messages.push(close);
+        }
+    }
+
+    fn execute(&mut self, portal: &str, messages: &mut Vec<Frontend>) {
+        let rows = *self.random.pick(&[0, 0, 0, 1, 2]);
+        let execute = || Frontend::Execute { portal: portal.to_owned(), rows };
+        messages.push(execute());
+        if rows > 0 && self.random.percent(60) {
+            messages.push(execute());
+        }
+    }
+
+    fn types(&mut self, parameters: usize) -> Vec<u32> {
+        match self.random.below(10) {
+            0..5 => Vec::new(),
+            5 => vec![0; parameters],
+            6 => vec![25; parameters],
+            7 => vec![20; parameters],
+            8 => vec![23; parameters.min(1)],
+            _ => vec![23; parameters],
+        }
+    }
+
+    fn bind(&mut self, portal: &str, statement: &str, parameters: usize) -> Frontend {
+        let number = if self.random.percent(93) { parameters } else { self.random.below(3) };
+        let is_binary = self.random.percent(25);
+        let values = (0..number).map(|_| self.value(is_binary)).collect();
+        let result_formats = match self.random.below(6) {
+            0 => vec![1],
+            1 => vec![0],
+            _ => Vec::new(),
+        };
+        Frontend::Bind(Bind {
+            portal: portal.to_owned(),
+            statement: statement.to_owned(),
+            formats: if is_binary { vec![1] } else { Vec::new() },
+            values,
+            result_formats,
+        })
+    }
+
+    fn value(&mut self, is_binary: bool) -> Option<Vec<u8>> {
+        if self.random.percent(8) {
+            return None;
+        }
+        let number = *self.random.pick(&[1_i32, 2, 3, 42]);
+        if !is_binary {
+            let text = if self.random.percent(85) { number.to_string() } else { "row 1".to_owned() };
+            return Some(text.into_bytes());
+        }
+        if self.random.percent(60) {
+            Some(number.to_be_bytes().to_vec())
+        } else {
+            Some(i64::from(number).to_be_bytes().to_vec())
+        }
+    }
+
+    /// A COPY into a table, by one of the protocols; the data may come too early, too late or not at all.
+    fn copy(&mut self) -> Vec<Frontend> {
+        if !self.features.has(Feature::CopyIn) {
+            return vec![Frontend::Query(self.query())];
+        }
+        let texts =
+            TEXTS.iter().find(|(feature, _)| *feature == Feature::CopyIn).map_or(&[][..], |found| found.1);
+        let sql = (*self.random.pick(texts)).to_owned();
+        let mut messages = if self.features.has_extended && self.random.percent(50) {
+            let mut messages = vec![
+                Frontend::Parse { name: String::new(), sql, types: Vec::new() },
+                self.bind("", "", 0),
+                Frontend::Execute { portal: String::new(), rows: 0 },
+            ];
+            if self.random.percent(70) {
+                messages.push(Frontend::Sync);
+            }
+            messages
+        } else {
+            vec![Frontend::Query(sql)]
+        };
+        for _ in 0..self.random.below(4) {
+            let lines = if self.random.percent(80) { &LINES[..] } else { &BAD_LINES[..] };
+            messages.push(Frontend::CopyData(self.random.pick(lines).as_bytes().to_vec()));
+        }
+        messages.push(if self.random.percent(80) {
+            Frontend::CopyDone
+        } else {
+            Frontend::CopyFail("stop".to_owned())
+        });
+        if self.random.percent(75) {
+            messages.push(Frontend::Sync);
+        }
+        messages
+    }
+
+    /// Removes, doubles, moves and adds messages.
+    fn disturb(&mut self, messages: &mut Vec<Frontend>) {
+        if self.features.has_illegal && self.random.percent(25) {
+            let at = self.random.below(messages.len());
+            match self.random.below(4) {
+                0 if messages.len() > 1 => {
+                    messages.remove(at);
+                }
+                1 => messages.insert(at, messages[at].clone()),
+                2 => {
+                    let other = self.random.below(messages.len());
+                    messages.swap(at, other);
+                }
+                _ => {
+                    let message = self.anything();
+                    messages.insert(at, message);
+                }
+            }
+        }
+        if self.features.has_leaving && self.random.percent(5) {
+            messages.push(if self.random.percent(50) { Frontend::Terminate } else { Frontend::HalfClose });
+        }
+    }
+
+    fn anything(&mut self) -> Frontend {
+        match self.random.below(10) {
+            0 => Frontend::Sync,
+            1 => Frontend::Flush,
+            2 => Frontend::CopyDone,
+            3 => Frontend::CopyFail("why".to_owned()),
+            4 => Frontend::CopyData(b"1\tone\n".to_vec()),
+            5 => Frontend::FunctionCall {
+                function: *self.random.pick(&FUNCTIONS),
+                arguments: (0..self.random.below(3)).map(|_| Some(b"1".to_vec())).collect(),
+            },
+            6 => Frontend::Query(self.query()),
+            7 => Frontend::Parse { name: self.name(&STATEMENTS), sql: "SELEC".to_owned(), types: Vec::new() },
+            8 => Frontend::CloseStatement(self.name(&STATEMENTS)),
+            _ => Frontend::DescribeStatement(self.name(&STATEMENTS)),
+        }
+    }
+
+    /// Asks for state that should still be there, after the end of whatever was going on.
+    fn look_back(&mut self, client: usize) -> Vec<Step<Frontend>> {
+        let send = |messages: Vec<Frontend>| Step::Send { client, messages, cuts: Vec::new() };
+        let query = |sql: &str| Frontend::Query(sql.to_owned());
+        let mut steps = vec![
+            send(vec![Frontend::CopyFail("end".to_owned()), Frontend::Sync]),
+            send(vec![query("ROLLBACK")]),
+        ];
+        if self.random.percent(70) {
+            steps.push(Step::Steal);
+        }
+        steps.push(send(vec![query(
+            "SELECT current_setting('DateStyle'), current_setting('TimeZone'), current_setting('work_mem'), \
+             current_setting('search_path'), current_setting('extra_float_digits'), \
+             current_setting('default_transaction_read_only'), current_setting('client_encoding')",
+        )]));
+        if self.features.has_extended {
+            for name in STATEMENTS {
+                let describe = Frontend::DescribeStatement(name.to_owned());
+                let execute = Frontend::Execute { portal: String::new(), rows: 0 };
+                steps.push(send(vec![describe, self.bind("", name, 0), execute, Frontend::Sync]));
+            }
+        }
+        steps
+    }
+}

@@ -1,0 +1,291 @@
+//! A session through a proxy, compared with the direct one.
+
+use std::time::{Duration, Instant};
+
+use super::PostgresSession;
+use super::bench::{Pooling, Route};
+use super::connection::{Connection, rows};
+use super::direct::{End, Record, Transcript};
+use super::message::{Frontend, Message};
+use super::tables;
+use crate::options::{DEADLINE, SERVED};
+use crate::session::{Counts, Failure, Kind, Step};
+
+/// What may still come after a difference, for the report.
+const REST: Duration = Duration::from_millis(300);
+/// How often the log is read while another client waits for a connection.
+const POLL: Duration = Duration::from_millis(20);
+
+pub(crate) fn run(
+    route: &mut Route,
+    user: &str,
+    session: &PostgresSession,
+    transcript: &Transcript,
+) -> Result<Counts, Box<Failure>> {
+    let mut counts = Counts { sessions: 1, ..Counts::default() };
+    let pins_before = route.pins();
+    let mut clients: Vec<Option<Connection>> = session.logins.iter().map(|_| None).collect();
+    for (number, (step, record)) in session.steps.iter().zip(&transcript.records).enumerate() {
+        let outcome = match step {
+            Step::Send { client, messages, cuts } => {
+                counts.messages += messages.len() as u64;
+                let (slot, login) = (&mut clients[*client], &session.logins[*client]);
+                log_in(route, user, login, slot, record).and_then(|()| match slot {
+                    Some(connection) => {
+                        connection.send(messages, cuts, route.reader());
+                        let outcome = compare(connection, record);
+                        if record.end == End::Closed {
+                            *slot = None;
+                        }
+                        outcome
+                    }
+                    None => Ok(()),
+                })
+            }
+            Step::Steal => {
+                let leaves = if number % 2 == 0 { Leaves::State } else { Leaves::Nothing };
+                steal(route, user, record.holders, pins_before, leaves)
+                    .map(|moves| counts.moves += moves as u64)
+            }
+            Step::Admin(sql) => {
+                route.administrator.query(sql, DEADLINE);
+                Ok(())
+            }
+        };
+        outcome.map_err(|failure| Box::new(Failure { step: Some(number), ..failure }))?;
+    }
+    for mut client in clients.into_iter().flatten() {
+        leave(&mut client)?;
+    }
+    check_next(route, user)?;
+    Ok(counts)
+}
+
+fn failure(kind: Kind, signature: String) -> Failure {
+    Failure { kind, step: None, signature, direct: Vec::new(), proxied: Vec::new() }
+}
+
+fn log_in(
+    route: &Route,
+    user: &str,
+    settings: &[(String, String)],
+    slot: &mut Option<Connection>,
+    record: &Record,
+) -> Result<(), Failure> {
+    let Some(expected) = &record.login else { return Ok(()) };
+    let outcome = match route.open(user, settings, SERVED) {
+        Ok(connection) => {
+            *slot = Some(connection);
+            Ok(())
+        }
+        Err(refused) => Err(refused.0),
+    };
+    if outcome == *expected {
+        return Ok(());
+    }
+    let mut failure = failure(Kind::Login, format!("{expected:?} / {outcome:?}"));
+    failure.direct.push(format!("{expected:?}"));
+    failure.proxied.push(format!("{outcome:?}"));
+    Err(failure)
+}
+
+/// Receives as many messages as the server has sent directly.
+fn compare(connection: &mut Connection, record: &Record) -> Result<(), Failure> {
+    let (mut until, mut received) = (Instant::now() + DEADLINE, Vec::new());
+    let process_id = connection.process_id;
+    let mut is_different = false;
+    while received.len() < record.messages.len() || record.end == End::Closed {
+        let Some(message) = connection.next(until) else { break };
+        let Some(message) = message.comparable(process_id) else { continue };
+        if !is_different && record.messages.get(received.len()) != Some(&message) {
+            until = until.min(Instant::now() + REST);
+            is_different = true;
+        }
+        received.push(message);
+    }
+    connection.read();
+    received.extend(
+        std::iter::from_fn(|| connection.take()).filter_map(|message| message.comparable(process_id)),
+    );
+    let end = if connection.ended { End::Closed } else { End::Open };
+    if received != record.messages || end != record.end {
+        return Err(difference(record, &received, end));
+    }
+    let is_ready = received.last().is_some_and(|message| message.kind == b'Z');
+    if is_ready && connection.settings != record.settings {
+        let differ =
+            record.settings.iter().find(|(name, value)| connection.settings.get(*name) != Some(*value));
+        let name = differ.map_or_else(|| "another setting".to_owned(), |(name, _)| name.clone());
+        let mut failure = failure(Kind::Settings, name);
+        failure.direct = record.settings.iter().map(|setting| format!("{setting:?}")).collect();
+        failure.proxied = connection.settings.iter().map(|setting| format!("{setting:?}")).collect();
+        return Err(failure);
+    }
+    Ok(())
+}
+
+fn difference(record: &Record, received: &[Message], end: End) -> Failure {
+    let at = record.messages.iter().zip(received).take_while(|(direct, proxied)| direct == proxied).count();
+    let shown = |messages: &[Message], end: End| match messages.get(at) {
+        Some(message) => message.short(),
+        None if end == End::Closed => "end of stream".to_owned(),
+        None => "nothing".to_owned(),
+    };
+    let (direct, proxied) = (shown(&record.messages, record.end), shown(received, end));
+    let is_silent = received.len() == at && end == End::Open;
+    let kind = if is_silent { Kind::Silence } else { Kind::Answer };
+    let mut failure = failure(kind, format!("{direct} / {proxied}"));
+    let lines = |messages: &[Message], end: End| {
+        let lines = messages.iter().map(ToString::to_string);
+        lines.chain([format!("{end:?}")]).collect::<Vec<_>>()
+    };
+    failure.direct = lines(&record.messages, record.end);
+    failure.proxied = lines(received, end);
+    failure
+}
+
+/// Other clients use every connection that no client may hold, all at the same time. Returns how many.
+fn steal(
+    route: &mut Route,
+    user: &str,
+    holders: usize,
+    pins_before: usize,
+    leaves: Leaves,
+) -> Result<usize, Failure> {
+    if route.pooling != Pooling::Transaction {
+        return Ok(0);
+    }
+    let until = Instant::now() + SERVED;
+    let mut served = 0;
+    while served < free(route, holders, pins_before) {
+        let may_have = |route: &mut Route| served < free(route, holders, pins_before);
+        match begin(route, user, served, until, may_have) {
+            Begun::Yes => served += 1,
+            Begun::Gone => route.thieves[served] = None,
+            Begun::TooMany => {
+                route.thieves[served] = None;
+                break;
+            }
+        }
+        if Instant::now() > until && served < free(route, holders, pins_before) {
+            route.thieves[served] = None;
+            let signature = "a client that is in no transaction holds a connection".to_owned();
+            return Err(failure(Kind::Stuck, signature));
+        }
+    }
+    for thief in route.thieves.iter_mut().take(served) {
+        if thief.as_mut().and_then(|thief| end(thief, leaves)).is_none() {
+            return Err(failure(Kind::Stuck, "another client's transaction does not end".to_owned()));
+        }
+    }
+    Ok(served)
+}
+
+/// Connections that no client may hold. Pins are counted when the proxy logs them, which may be after its answer.
+fn free(route: &mut Route, holders: usize, pins_before: usize) -> usize {
+    route.pool_size.saturating_sub(holders + route.pins() - pins_before)
+}
+
+enum Begun {
+    Yes,
+    /// The connection was lost or refused.
+    Gone,
+    /// Pins have become known: there is no connection for this client.
+    TooMany,
+}
+
+fn begin(
+    route: &mut Route,
+    user: &str,
+    number: usize,
+    until: Instant,
+    mut may_have: impl FnMut(&mut Route) -> bool,
+) -> Begun {
+    if route.thieves[number].is_none() {
+        let Ok(thief) = route.open(user, &[], POLL * 5) else {
+            return if may_have(route) { Begun::Gone } else { Begun::TooMany };
+        };
+        route.thieves[number] = Some(thief);
+    }
+    if let Some(thief) = &mut route.thieves[number] {
+        thief.send(&[Frontend::Query("BEGIN".to_owned())], &Vec::new(), 0);
+    }
+    while Instant::now() < until {
+        let Some(thief) = &mut route.thieves[number] else { return Begun::Gone };
+        match thief.next((Instant::now() + POLL).min(until)) {
+            Some(message) if message.kind == b'Z' && thief.status == b'T' => return Begun::Yes,
+            Some(message) if message.kind == b'E' => return Begun::Gone,
+            Some(_) => {}
+            None if thief.ended => return Begun::Gone,
+            None if !may_have(route) => return Begun::TooMany,
+            None => {}
+        }
+    }
+    Begun::Gone
+}
+
+/// Whether other clients leave state, named as that of the session's clients.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Leaves {
+    Nothing,
+    State,
+}
+
+fn end(thief: &mut Connection, leaves: Leaves) -> Option<()> {
+    if leaves == Leaves::State {
+        let parse =
+            Frontend::Parse { name: "s1".to_owned(), sql: "SELECT 'thief'".to_owned(), types: vec![] };
+        thief.send(&[Frontend::CloseStatement("s1".to_owned()), parse], &Vec::new(), 0);
+        thief.query("SET TimeZone = 'Asia/Tokyo'", SERVED)?;
+    }
+    thief.query("COMMIT", SERVED)?;
+    (thief.status == b'I').then_some(())
+}
+
+fn leave(client: &mut Connection) -> Result<(), Box<Failure>> {
+    client.send(&[Frontend::Terminate], &Vec::new(), 0);
+    let (until, process_id) = (Instant::now() + DEADLINE, client.process_id);
+    let mut received = Vec::new();
+    while let Some(message) = client.next(until) {
+        received.extend(message.comparable(process_id));
+    }
+    if received.is_empty() && client.ended {
+        return Ok(());
+    }
+    let record = Record { end: End::Closed, ..Record::default() };
+    Err(Box::new(difference(&record, &received, if client.ended { End::Closed } else { End::Open })))
+}
+
+/// Another client must be served, and must find what it finds on a new connection.
+fn check_next(route: &mut Route, user: &str) -> Result<(), Box<Failure>> {
+    let until = Instant::now() + SERVED;
+    let mut reason = String::from("no answer");
+    while Instant::now() < until {
+        let mut next = match route.open(user, &[], until.saturating_duration_since(Instant::now())) {
+            Ok(next) => next,
+            Err(refused) => {
+                reason = refused.0;
+                continue;
+            }
+        };
+        let Some(found) = tables::find(&mut next, SERVED) else { break };
+        if found == route.fresh {
+            return Ok(());
+        }
+        let differ = route.fresh.iter().zip(&found).find(|(fresh, found)| fresh != found);
+        let signature = differ.map_or_else(String::new, |(fresh, found)| format!("{fresh} / {found}"));
+        let mut failure = failure(Kind::NotClean, signature);
+        failure.direct.clone_from(&route.fresh);
+        failure.proxied = found;
+        if let (Some(direct), Some(proxied)) = (
+            route.administrator.query(tables::ALL_SETTINGS, SERVED),
+            next.query(tables::ALL_SETTINGS, SERVED),
+        ) {
+            let (direct, proxied) = (rows(&direct), rows(&proxied));
+            failure.direct.extend(direct.iter().filter(|row| !proxied.contains(row)).cloned());
+            failure.proxied.extend(proxied.iter().filter(|row| !direct.contains(row)).cloned());
+        }
+        return Err(Box::new(failure));
+    }
+    Err(Box::new(failure(Kind::NotServed, reason)))
+}
