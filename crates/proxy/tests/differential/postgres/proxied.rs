@@ -235,7 +235,9 @@ fn end(thief: &mut Connection, leaves: Leaves) -> Option<()> {
     if leaves == Leaves::State {
         let parse =
             Frontend::Parse { name: "s1".to_owned(), sql: "SELECT 'thief'".to_owned(), types: vec![] };
-        thief.send(&[Frontend::CloseStatement("s1".to_owned()), parse], &Vec::new(), 0);
+        thief.send(&[Frontend::CloseStatement("s1".to_owned()), parse, Frontend::Sync], &Vec::new(), 0);
+        let until = Instant::now() + SERVED;
+        while thief.next(until)?.kind != b'Z' {}
         thief.query("SET TimeZone = 'Asia/Tokyo'", SERVED)?;
     }
     thief.query("COMMIT", SERVED)?;
