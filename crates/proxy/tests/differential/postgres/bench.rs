@@ -61,9 +61,10 @@ pub(crate) enum Schema {
 type Plan = (&'static str, Pooling, usize, &'static [&'static str]);
 
 /// A pool of one connection serves one client at a time: it moves whenever another one comes.
-const PLANS: [Plan; 6] = [
+const PLANS: [Plan; 7] = [
     ("direct", Pooling::Direct, 0, &[]),
-    ("session", Pooling::Session, 3, &[]),
+    ("session", Pooling::Session, 1, &[]),
+    ("session-3", Pooling::Session, 3, &[]),
     ("transaction", Pooling::Transaction, 1, &["--mode", "transaction"]),
     ("transaction-3", Pooling::Transaction, 3, &["--mode", "transaction"]),
     ("tracked", Pooling::Transaction, 1, &["--mode", "transaction", "--reset", "tracked"]),

@@ -258,9 +258,17 @@ fn leave(client: &mut Connection) -> Result<(), Box<Failure>> {
     Err(Box::new(difference(&record, &received, if client.ended { End::Closed } else { End::Open })))
 }
 
-/// Another client must be served, and must find what it finds on a new connection.
+/// Other clients must be served, as many as there are connections, and must find what they find on a new one.
 fn check_next(route: &mut Route, user: &str) -> Result<(), Box<Failure>> {
     let until = Instant::now() + SERVED;
+    let mut next = Vec::new();
+    for _ in 0..route.pool_size {
+        next.push(check_one(route, user, until)?);
+    }
+    next.iter_mut().try_for_each(leave)
+}
+
+fn check_one(route: &mut Route, user: &str, until: Instant) -> Result<Connection, Box<Failure>> {
     let mut reason = String::from("no answer");
     while Instant::now() < until {
         let mut next = match route.open(user, &[], until.saturating_duration_since(Instant::now())) {
@@ -272,22 +280,25 @@ fn check_next(route: &mut Route, user: &str) -> Result<(), Box<Failure>> {
         };
         let Some(found) = tables::find(&mut next, SERVED) else { break };
         if found == route.fresh {
-            return Ok(());
+            return Ok(next);
         }
-        let differ = route.fresh.iter().zip(&found).find(|(fresh, found)| fresh != found);
-        let signature = differ.map_or_else(String::new, |(fresh, found)| format!("{fresh} / {found}"));
-        let mut failure = failure(Kind::NotClean, signature);
-        failure.direct.clone_from(&route.fresh);
-        failure.proxied = found;
-        if let (Some(direct), Some(proxied)) = (
-            route.administrator.query(tables::ALL_SETTINGS, SERVED),
-            next.query(tables::ALL_SETTINGS, SERVED),
-        ) {
-            let (direct, proxied) = (rows(&direct), rows(&proxied));
-            failure.direct.extend(direct.iter().filter(|row| !proxied.contains(row)).cloned());
-            failure.proxied.extend(proxied.iter().filter(|row| !direct.contains(row)).cloned());
-        }
-        return Err(Box::new(failure));
+        return Err(Box::new(not_clean(route, &mut next, found)));
     }
     Err(Box::new(failure(Kind::NotServed, reason)))
+}
+
+fn not_clean(route: &mut Route, next: &mut Connection, found: Vec<String>) -> Failure {
+    let differ = route.fresh.iter().zip(&found).find(|(fresh, found)| fresh != found);
+    let signature = differ.map_or_else(String::new, |(fresh, found)| format!("{fresh} / {found}"));
+    let mut failure = failure(Kind::NotClean, signature);
+    failure.direct.clone_from(&route.fresh);
+    failure.proxied = found;
+    if let (Some(direct), Some(proxied)) =
+        (route.administrator.query(tables::ALL_SETTINGS, SERVED), next.query(tables::ALL_SETTINGS, SERVED))
+    {
+        let (direct, proxied) = (rows(&direct), rows(&proxied));
+        failure.direct.extend(direct.iter().filter(|row| !proxied.contains(row)).cloned());
+        failure.proxied.extend(proxied.iter().filter(|row| !direct.contains(row)).cloned());
+    }
+    failure
 }
