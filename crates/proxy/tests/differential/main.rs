@@ -7,6 +7,7 @@ mod postgres;
 #[expect(dead_code, reason = "shared with the tests of the proxy, which use more of it")]
 #[path = "../proxy/process.rs"]
 mod process;
+mod proxies;
 mod random;
 mod session;
 mod shrink;

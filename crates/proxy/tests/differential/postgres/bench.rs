@@ -2,7 +2,6 @@
 
 use std::fs;
 use std::path::PathBuf;
-use std::process::Command;
 use std::time::{Duration, Instant};
 
 use ciphertoll_lab::{Build, DataTemplate, Lab, Server, Tables, find};
@@ -13,7 +12,7 @@ use tempfile::TempDir;
 use super::connection::{Connection, rows};
 use super::tables;
 use crate::options::{DEADLINE, Options, SERVED};
-use crate::process::Process;
+use crate::proxies::{DIRECT, PLANS, Plan, Pooling, Proxy};
 use crate::site::{PORT, open_lab, start_of};
 
 /// Changes nothing that clients see.
@@ -22,34 +21,20 @@ const SERVER_SETTINGS: [(&str, &str); 3] =
 /// The lab's role, which may log in through the unix socket.
 const CONTROL: &str = "ciphertoll";
 const CONTROL_DATABASE: &str = "sbtest";
-/// Lines of a proxy's log that are kept.
-const LOG_LINES: usize = 200;
-
-/// How a route pools connections.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Pooling {
-    Direct,
-    Session,
-    Transaction,
-}
 
 /// The way from clients to a database of its own.
 pub(crate) struct Route {
-    pub(crate) name: &'static str,
-    pub(crate) pooling: Pooling,
-    pub(crate) pool_size: usize,
-    arguments: &'static [&'static str],
+    pub(crate) plan: &'static Plan,
     pub(crate) database: String,
     pub(crate) socket: PathBuf,
     /// To the server itself.
     pub(crate) administrator: Connection,
-    pub(crate) proxy: Option<Process>,
+    pub(crate) proxy: Option<Proxy>,
     pub(crate) thieves: Vec<Option<Connection>>,
     /// What a client finds on a new connection to the server.
     pub(crate) fresh: Vec<String>,
     /// The last session may have changed more than rows.
     pub(crate) schema: Schema,
-    pins: usize,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -57,19 +42,6 @@ pub(crate) enum Schema {
     Original,
     Changed,
 }
-
-type Plan = (&'static str, Pooling, usize, &'static [&'static str]);
-
-/// A pool of one connection serves one client at a time: it moves whenever another one comes.
-const PLANS: [Plan; 7] = [
-    ("direct", Pooling::Direct, 0, &[]),
-    ("session", Pooling::Session, 1, &[]),
-    ("session-3", Pooling::Session, 3, &[]),
-    ("transaction", Pooling::Transaction, 1, &["--mode", "transaction"]),
-    ("transaction-3", Pooling::Transaction, 3, &["--mode", "transaction"]),
-    ("tracked", Pooling::Transaction, 1, &["--mode", "transaction", "--reset", "tracked"]),
-    ("tracked-3", Pooling::Transaction, 3, &["--mode", "transaction", "--reset", "tracked"]),
-];
 
 pub(crate) struct Site {
     // Dropped in this order: proxies, the server, and the directory with its files.
@@ -111,7 +83,8 @@ impl Site {
             server_socket,
         };
         site.let_in();
-        for plan in PLANS.iter().filter(|(name, ..)| *name == "direct" || options.has_route(name)) {
+        let chosen = PLANS.iter().filter(|plan| options.has_route(plan.name));
+        for plan in [&DIRECT].into_iter().chain(chosen) {
             let route = site.new_route(plan);
             site.routes.push(route);
             site.renew(site.routes.len() - 1);
@@ -137,8 +110,8 @@ impl Site {
         assert_eq!(rows(&answer), ["t"]);
     }
 
-    fn new_route(&self, &(name, pooling, pool_size, arguments): &Plan) -> Route {
-        let (database, user) = (format!("route_{}", name.replace('-', "_")), &self.user);
+    fn new_route(&self, plan: &'static Plan) -> Route {
+        let (database, user) = (format!("route_{}", plan.name.replace('-', "_")), &self.user);
         let mut control = self.control(CONTROL_DATABASE);
         for sql in [
             format!("CREATE DATABASE {database}"),
@@ -151,15 +124,12 @@ impl Site {
         }
         let mut administrator = self.control(&database);
         administrator.query("SET client_min_messages = error", DEADLINE).expect("an answer");
-        let socket = match pooling {
+        let socket = match plan.pooling {
             Pooling::Direct => self.server_socket.clone(),
-            _ => self.directory.path().join(name).join(format!(".s.PGSQL.{PORT}")),
+            _ => self.directory.path().join(plan.name).join(format!(".s.PGSQL.{PORT}")),
         };
         let mut route = Route {
-            name,
-            pooling,
-            pool_size,
-            arguments,
+            plan,
             database,
             socket,
             administrator,
@@ -167,7 +137,6 @@ impl Site {
             thieves: Vec::new(),
             fresh: Vec::new(),
             schema: Schema::Changed,
-            pins: 0,
         };
         route.restore(user);
         let settings: [(String, String); 0] = [];
@@ -188,24 +157,15 @@ impl Site {
         let (port, ca) = (self.port(), self.server.ca_file());
         let password = fs::read(self.server.password_file()).expect("the password is ours to read");
         let route = &mut self.routes[route];
-        if route.pooling == Pooling::Direct {
+        if route.plan.pooling == Pooling::Direct {
             return;
         }
-        route.thieves = (0..route.pool_size).map(|_| None).collect();
+        route.thieves = (0..route.plan.pool_size).map(|_| None).collect();
         route.proxy = None;
         let (user, name, database) = (&self.user, self.server.server_name(), &route.database);
         let url = format!("postgres://{user}@{name}:{port}/{database}?sslrootcert={}", ca.display());
-        let listen = format!("unix:{}", route.socket.display());
-        let mut command = Command::new(&self.program);
-        command
-            .args(["--listen", &listen, "--server", &url, "--log", "info", "--threads", "1"])
-            .args(["--thread-load", "0", "--queue-time", "1s", "--drain-time", "1s"])
-            .args(["--pool-size", &route.pool_size.to_string()])
-            .args(route.arguments)
-            .env("PGPASSWORD", String::from_utf8(password).expect("passwords here are text"));
-        let mut process = Process::start(&mut command);
-        process.await_line("event=listening");
-        route.proxy = Some(process);
+        let password = ("PGPASSWORD", password);
+        route.proxy = Some(Proxy::start(&self.program, route.plan, &route.socket, &url, password));
         route.schema = Schema::Changed;
     }
 
@@ -220,7 +180,7 @@ impl Site {
 impl Route {
     /// The process that reads what clients send; 0 for a server, which has one for each.
     pub(crate) fn reader(&self) -> u32 {
-        self.proxy.as_ref().map_or(0, Process::id)
+        self.proxy.as_ref().map_or(0, Proxy::id)
     }
 
     /// Puts the tables back to what they were.
@@ -245,7 +205,7 @@ impl Route {
                 );
                 self.administrator.query(&end, DEADLINE).expect("the server answers");
             }
-            assert!(Instant::now() < until + DEADLINE, "{}: {errors:?}", self.name);
+            assert!(Instant::now() < until + DEADLINE, "{}: {errors:?}", self.plan.name);
         }
         self.schema = Schema::Original;
     }
@@ -262,14 +222,7 @@ impl Route {
 
     /// The number of clients that the proxy has pinned since it started.
     pub(crate) fn pins(&mut self) -> usize {
-        let Some(process) = &mut self.proxy else { return 0 };
-        let known = process.log.len();
-        process.read_on();
-        self.pins += process.log[known..].iter().filter(|line| line.contains("event=pinned")).count();
-        if process.log.len() > LOG_LINES {
-            process.log.drain(..process.log.len() - LOG_LINES);
-        }
-        self.pins
+        self.proxy.as_mut().map_or(0, Proxy::pins)
     }
 
     pub(crate) fn open(

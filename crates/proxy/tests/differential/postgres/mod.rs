@@ -52,7 +52,7 @@ impl Bench for Postgres {
     }
 
     fn routes(&self) -> Vec<String> {
-        self.site.routes[1..].iter().map(|route| route.name.to_owned()).collect()
+        self.site.routes[1..].iter().map(|route| route.plan.name.to_owned()).collect()
     }
 
     fn direct(&mut self, session: &PostgresSession) -> Option<Transcript> {
@@ -77,7 +77,7 @@ impl Bench for Postgres {
     ) -> Result<Counts, Box<Failure>> {
         let (user, route) = (self.site.user.clone(), &mut self.site.routes[route + 1]);
         // A pool of one connection is for one client.
-        let fits = (session.logins.len() == 1) == (route.pool_size == 1);
+        let fits = (session.logins.len() == 1) == (route.plan.pool_size == 1);
         if !fits {
             return Ok(Counts::default());
         }

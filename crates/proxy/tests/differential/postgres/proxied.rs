@@ -3,12 +3,13 @@
 use std::time::{Duration, Instant};
 
 use super::PostgresSession;
-use super::bench::{Pooling, Route};
+use super::bench::Route;
 use super::connection::{Connection, rows};
 use super::direct::{End, Record, Transcript};
 use super::message::{Frontend, Message};
 use super::tables;
 use crate::options::{DEADLINE, SERVED};
+use crate::proxies::Pooling;
 use crate::session::{Counts, Failure, Kind, Step};
 
 /// What may still come after a difference, for the report.
@@ -152,7 +153,7 @@ fn steal(
     pins_before: usize,
     leaves: Leaves,
 ) -> Result<usize, Failure> {
-    if route.pooling != Pooling::Transaction {
+    if route.plan.pooling != Pooling::Transaction {
         return Ok(0);
     }
     let until = Instant::now() + SERVED;
@@ -183,7 +184,7 @@ fn steal(
 
 /// Connections that no client may hold. Pins are counted when the proxy logs them, which may be after its answer.
 fn free(route: &mut Route, holders: usize, pins_before: usize) -> usize {
-    route.pool_size.saturating_sub(holders + route.pins() - pins_before)
+    route.plan.pool_size.saturating_sub(holders + route.pins() - pins_before)
 }
 
 enum Begun {
@@ -262,7 +263,7 @@ fn leave(client: &mut Connection) -> Result<(), Box<Failure>> {
 fn check_next(route: &mut Route, user: &str) -> Result<(), Box<Failure>> {
     let until = Instant::now() + SERVED;
     let mut next = Vec::new();
-    for _ in 0..route.pool_size {
+    for _ in 0..route.plan.pool_size {
         next.push(check_one(route, user, until)?);
     }
     next.iter_mut().try_for_each(leave)
