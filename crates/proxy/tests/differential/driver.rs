@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt::{Debug, Display};
 use std::time::Instant;
 
+use crate::documented::Documented;
 use crate::options::Options;
 use crate::say;
 use crate::session::{Counts, Failure, Session};
@@ -73,6 +74,11 @@ pub(crate) fn run<B: Bench>(bench: &mut B, options: &Options) -> usize {
             "{} {name}: {sessions} sessions equal, {messages} messages, {moves} moves, {documented} documented differences",
             bench.name()
         ));
+    }
+    if options.trace {
+        for documented in Documented::ALL {
+            say(&format!("documented: {documented:?}: {}", documented.place()));
+        }
     }
     for (signature, times) in &seen {
         say(&format!("{}: {times} × {signature}", bench.name()));

@@ -1,7 +1,9 @@
 //! Random sessions of raw messages, directly and through the proxy in each mode: the answers must be equal, message by
 //! message, but for what the documentation lists. See README.md.
 
+mod documented;
 mod driver;
+mod mysql;
 mod options;
 mod postgres;
 #[expect(dead_code, reason = "shared with the tests of the proxy, which use more of it")]
@@ -19,6 +21,8 @@ mod waiting;
 use std::process::ExitCode;
 use std::thread;
 
+use ciphertoll_model::Engine;
+
 use crate::options::Options;
 
 fn main() -> ExitCode {
@@ -28,7 +32,14 @@ fn main() -> ExitCode {
     let failures: usize = thread::scope(|scope| {
         // A server is a child of the thread that starts it, and ends with it.
         let postgres = scope.spawn(|| if chosen("postgres") { postgres::run(&options) } else { 0 });
-        [postgres].map(|thread| thread.join().unwrap_or(1)).into_iter().sum()
+        let mysql = scope.spawn(|| {
+            let engines = [Engine::MariaDb, Engine::MySql].into_iter();
+            engines
+                .filter(|engine| chosen(&engine.to_string()))
+                .map(|engine| mysql::run(engine, &options))
+                .sum()
+        });
+        [postgres, mysql].map(|thread| thread.join().unwrap_or(1)).into_iter().sum()
     });
     say(&format!("{failures} kinds of differences"));
     if failures == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }

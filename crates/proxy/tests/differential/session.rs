@@ -2,6 +2,8 @@
 
 use std::fmt::{Debug, Display};
 
+use crate::documented::Documented;
+
 /// Steps of up to three clients. The same session runs directly and through each proxy.
 #[derive(Clone)]
 pub(crate) struct Session<M, L> {
@@ -89,6 +91,13 @@ pub(crate) struct Failure {
     pub(crate) proxied: Vec<String>,
 }
 
+/// How an answer compares with the direct one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Equal {
+    Exactly,
+    But(Documented),
+}
+
 /// What was done on one route.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Counts {
@@ -99,6 +108,12 @@ pub(crate) struct Counts {
 }
 
 impl Counts {
+    pub(crate) fn note(&mut self, equal: Equal) {
+        if let Equal::But(_) = equal {
+            self.documented += 1;
+        }
+    }
+
     pub(crate) fn add(&mut self, other: Self) {
         self.sessions += other.sessions;
         self.messages += other.messages;

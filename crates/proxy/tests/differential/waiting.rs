@@ -32,3 +32,8 @@ pub(crate) fn let_read(process: u32) {
         thread::yield_now();
     }
 }
+
+/// Whether this thread of a process does not run.
+pub(crate) fn thread_sleeps(process: u32, thread: u32) -> bool {
+    fs::read(format!("/proc/{process}/task/{thread}/stat")).is_ok_and(|stat| sleeps(&stat))
+}

@@ -1,5 +1,6 @@
 //! A session through a proxy, compared with the direct one.
 
+use std::thread;
 use std::time::{Duration, Instant};
 
 use super::PostgresSession;
@@ -8,9 +9,11 @@ use super::connection::{Connection, rows};
 use super::direct::{End, Record, Transcript};
 use super::message::{Frontend, Message};
 use super::tables;
+use crate::documented::Documented;
 use crate::options::{DEADLINE, SERVED};
 use crate::proxies::Pooling;
-use crate::session::{Counts, Failure, Kind, Step};
+use crate::session::{Counts, Equal, Failure, Kind, Step};
+use crate::waiting::{is_asleep, sleeps_alone};
 
 /// What may still come after a difference, for the report.
 const REST: Duration = Duration::from_millis(300);
@@ -35,10 +38,14 @@ pub(crate) fn run(
                     Some(connection) => {
                         connection.send(messages, cuts, route.reader());
                         let outcome = compare(connection, record);
+                        let is_ready = record.messages.last().is_some_and(|message| message.kind == b'Z');
+                        if !is_ready {
+                            settle(route);
+                        }
                         if record.end == End::Closed {
                             *slot = None;
                         }
-                        outcome
+                        outcome.map(|equal| counts.note(equal))
                     }
                     None => Ok(()),
                 })
@@ -91,7 +98,7 @@ fn log_in(
 }
 
 /// Receives as many messages as the server has sent directly.
-fn compare(connection: &mut Connection, record: &Record) -> Result<(), Failure> {
+fn compare(connection: &mut Connection, record: &Record) -> Result<Equal, Failure> {
     let (mut until, mut received) = (Instant::now() + DEADLINE, Vec::new());
     let process_id = connection.process_id;
     let mut is_different = false;
@@ -110,7 +117,12 @@ fn compare(connection: &mut Connection, record: &Record) -> Result<(), Failure> 
     );
     let end = if connection.ended { End::Closed } else { End::Open };
     if received != record.messages || end != record.end {
-        return Err(difference(record, &received, end));
+        return match received.split_last() {
+            Some((lost, rest)) if end == record.end && rest == record.messages && is_lost(lost) => {
+                Ok(Equal::But(Documented::Lost))
+            }
+            _ => Err(difference(record, &received, end)),
+        };
     }
     let is_ready = received.last().is_some_and(|message| message.kind == b'Z');
     if is_ready && connection.settings != record.settings {
@@ -122,7 +134,33 @@ fn compare(connection: &mut Connection, record: &Record) -> Result<(), Failure> 
         failure.proxied = connection.settings.iter().map(|setting| format!("{setting:?}")).collect();
         return Err(failure);
     }
-    Ok(())
+    Ok(Equal::Exactly)
+}
+
+/// The server has closed the connection.
+fn is_lost(message: &Message) -> bool {
+    message.kind == b'E' && message.field(b'C').is_some_and(|state| state == "08006")
+}
+
+/// Waits until the proxy and its connections have done what they were sent, although nothing tells.
+fn settle(route: &mut Route) {
+    const ALL: &str = "SELECT pid, wait_event FROM pg_stat_activity \
+                       WHERE datname = current_database() AND pid <> pg_backend_pid()";
+    let until = Instant::now() + SERVED;
+    while Instant::now() < until {
+        if !is_asleep(route.reader()) {
+            thread::yield_now();
+            continue;
+        }
+        let mut list = || rows(&route.administrator.query(ALL, DEADLINE).unwrap_or_default());
+        let sleeps = |row: &String| {
+            let process = row.split('|').next().and_then(|number| number.parse().ok());
+            process.and_then(sleeps_alone) != Some(false)
+        };
+        if list().iter().all(sleeps) && list().iter().all(|row| row.ends_with("|ClientRead")) {
+            return;
+        }
+    }
 }
 
 fn difference(record: &Record, received: &[Message], end: End) -> Failure {

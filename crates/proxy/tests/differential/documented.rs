@@ -1,0 +1,61 @@
+//! Differences that the documentation of the proxy lists.
+
+/// What the grammar avoids, what the comparison leaves out, and what it counts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Documented {
+    /// Counted: behind the server's last message the proxy says that the connection was lost.
+    Lost,
+    /// Left out: process and connection numbers, `pg_backend_pid()`, `CONNECTION_ID()`.
+    Numbers,
+    /// Left out: when `ParameterStatus` comes. The values are compared at the end of each answer.
+    Reports,
+    /// Left out: MySQL's reports of changed session state, which the policy `tracked` switches on.
+    SessionState,
+    /// Left out: the numbers of MySQL's prepared statements, which the proxy assigns.
+    Statements,
+    /// Avoided: `RESET` of a setting of the login restores the server's default.
+    LoginSettings,
+    /// Avoided: `FOUND_ROWS()` and `ROW_COUNT()` of earlier commands, and `lastval()`.
+    LastResults,
+    /// Avoided: a change of the user behind commands that are not answered.
+    ChangeOfUser,
+    /// Avoided: `setseed()`, the name of the temporary schema, loaded libraries: they survive `DISCARD ALL`.
+    Process,
+    /// Avoided: `ALTER ROLE … SET` and `ALTER DATABASE … SET`, which new server connections follow only.
+    Defaults,
+}
+
+impl Documented {
+    pub(crate) const ALL: [Self; 10] = [
+        Self::Lost,
+        Self::Numbers,
+        Self::Reports,
+        Self::SessionState,
+        Self::Statements,
+        Self::LoginSettings,
+        Self::LastResults,
+        Self::ChangeOfUser,
+        Self::Process,
+        Self::Defaults,
+    ];
+
+    /// Where the documentation says so.
+    pub(crate) fn place(self) -> &'static str {
+        match self {
+            Self::Lost => "What a client sees: \"its client gets the server's last message, or …\"",
+            Self::Numbers => "What a client sees: Cancel",
+            Self::Reports => "What a client sees: Settings of the login",
+            Self::SessionState => "Fewer resets: \"clients see this setting as `ON`\"",
+            Self::Statements => "More clients than connections: \"The proxy assigns their numbers\"",
+            Self::LoginSettings => "What a client sees: \"`RESET` restores the server's default\"",
+            Self::LastResults => {
+                "More clients than connections: \"such state is lost when the client moves\""
+            }
+            Self::ChangeOfUser => {
+                "Downstream logins: \"Not supported: behind commands that are not answered\""
+            }
+            Self::Process => "What survives `DISCARD ALL`",
+            Self::Defaults => "a server process reads them when it starts",
+        }
+    }
+}

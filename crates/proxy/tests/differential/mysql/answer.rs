@@ -1,0 +1,124 @@
+//! Packets as they are compared, and what they tell of the server's session.
+
+use super::command::Command;
+use super::connection::{Connection, Packet};
+
+const IN_TRANSACTION: u16 = 1;
+const AUTOCOMMIT: u16 = 2;
+const CURSOR_EXISTS: u16 = 0x40;
+const SESSION_STATE_CHANGED: u16 = 0x4000;
+/// An OK or EOF packet at the end of rows is shorter than any row that begins with this byte.
+const END: u8 = 0xfe;
+const LONGEST_END_BYTES: usize = 200;
+/// Errors whose texts contain the number of a statement: it is unknown, or has no cursor.
+const OF_STATEMENTS: [u16; 2] = [1243, 1421];
+/// The account that logs in directly, and that of the proxy.
+const HOSTS: [&str; 2] = ["'@'localhost'", "'@'%'"];
+
+/// Whether a client may have a connection between two commands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Holds {
+    Nothing,
+    /// The documentation lets it, or it is not known.
+    Maybe,
+    Transaction,
+}
+
+struct Status {
+    flags: u16,
+    warnings: u16,
+    /// Where the flags are.
+    at: usize,
+}
+
+/// The status in an OK or EOF packet.
+fn status(payload: &[u8]) -> Option<Status> {
+    let word = |at: usize| Some(u16::from_le_bytes([*payload.get(at)?, *payload.get(at + 1)?]));
+    match payload.first()? {
+        // EOF: warnings come first.
+        &END if payload.len() == 5 => Some(Status { flags: word(3)?, warnings: word(1)?, at: 3 }),
+        0 | &END if payload.len() < LONGEST_END_BYTES => {
+            let at = after_number(payload, after_number(payload, 1)?)?;
+            Some(Status { flags: word(at)?, warnings: word(at + 2)?, at })
+        }
+        _ => None,
+    }
+}
+
+/// The place behind a length-encoded number.
+fn after_number(payload: &[u8], at: usize) -> Option<usize> {
+    Some(
+        at + match payload.get(at)? {
+            0xfc => 3,
+            0xfd => 4,
+            0xfe => 9,
+            _ => 1,
+        },
+    )
+}
+
+/// What the last answer tells of the client's session.
+pub(crate) fn holds(commands: &[Command], packets: &[Packet], before: Holds) -> Holds {
+    let silent = |command: &Command| matches!(command, Command::Close(_) | Command::LongData { .. });
+    if commands.iter().any(silent) {
+        return if before == Holds::Transaction { before } else { Holds::Maybe };
+    }
+    // An error or another packet without flags: the server's state is not known here.
+    let unknown = if before == Holds::Transaction { Holds::Transaction } else { Holds::Maybe };
+    let Some(Status { flags, warnings, .. }) = packets.last().and_then(|packet| status(&packet.payload))
+    else {
+        return unknown;
+    };
+    if flags & IN_TRANSACTION != 0 {
+        Holds::Transaction
+    } else if warnings > 0 || flags & AUTOCOMMIT == 0 || flags & CURSOR_EXISTS != 0 || has_next(commands) {
+        Holds::Maybe
+    } else {
+        Holds::Nothing
+    }
+}
+
+/// `SET TRANSACTION` is for the next transaction only.
+fn has_next(commands: &[Command]) -> bool {
+    commands.iter().any(|command| match command {
+        Command::Query(sql) | Command::Prepare { sql, .. } => sql.contains("SET TRANSACTION"),
+        _ => false,
+    })
+}
+
+/// Takes the number of a statement from the answer to its preparation.
+pub(crate) fn keep_number(connection: &mut Connection, commands: &[Command], packets: &[Packet]) {
+    let Some(Command::Prepare { slot, .. }) = commands.first() else { return };
+    connection.slots[*slot] = packets.first().and_then(|packet| match packet.payload[..] {
+        [0, a, b, c, d, ..] if packet.payload.len() == 12 => Some(u32::from_le_bytes([a, b, c, d])),
+        _ => None,
+    });
+}
+
+/// What two routes have in common: not the numbers of statements, the server's uptime, and reports of session state.
+pub(crate) fn comparable(commands: &[Command], packets: &[Packet]) -> Vec<Packet> {
+    let is_preparation = matches!(commands.first(), Some(Command::Prepare { .. }));
+    let packets = packets.iter().enumerate().map(|(number, packet)| {
+        let mut packet = packet.clone();
+        if number == 0 && is_preparation && packet.payload.len() == 12 && packet.payload[0] == 0 {
+            packet.payload[1..5].fill(0);
+            return packet;
+        }
+        if let Some(code) = packet.error_code() {
+            if OF_STATEMENTS.contains(&code) {
+                packet.payload.retain(|byte| !byte.is_ascii_digit());
+            }
+            let text = String::from_utf8_lossy(&packet.payload[3..]).replace(HOSTS[0], HOSTS[1]);
+            packet.payload.splice(3.., text.into_bytes());
+        } else if packet.payload.starts_with(b"Uptime") {
+            packet.payload.truncate(6);
+        } else if let Some(Status { flags, at, .. }) = status(&packet.payload)
+            && flags & SESSION_STATE_CHANGED != 0
+        {
+            packet.payload[at..at + 2].copy_from_slice(&(flags & !SESSION_STATE_CHANGED).to_le_bytes());
+            packet.payload.truncate(at + 4);
+        }
+        packet
+    });
+    packets.collect()
+}

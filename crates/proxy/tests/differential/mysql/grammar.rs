@@ -1,0 +1,260 @@
+//! Makes a session from a seed.
+
+use ciphertoll_model::Engine;
+
+use super::command::{Command, Statement, Types, Value};
+use super::texts::{ADMIN, Feature, PARAMETRISED, TEXTS};
+use super::{Database, Login, MySqlSession, Terms};
+use crate::options::Options;
+use crate::random::Random;
+use crate::session::{Session, Step};
+
+const MAX_STEPS: usize = 12;
+const SLOTS: usize = 3;
+const READ_ONLY_CURSOR: u8 = 1;
+
+/// Parts of the grammar in use.
+pub(crate) struct Features {
+    texts: Vec<(Feature, &'static [&'static str])>,
+    engine: Engine,
+    has_admin: bool,
+    has_leaving: bool,
+    has_statements: bool,
+    has_illegal: bool,
+    has_logins: bool,
+    has_cursors: bool,
+    has_change_user: bool,
+}
+
+impl Features {
+    pub(crate) fn of(engine: Engine, options: &Options) -> Self {
+        let is_in = |feature: Feature| options.has_feature(&format!("{feature:?}").to_lowercase());
+        Self {
+            texts: TEXTS.iter().copied().filter(|(feature, _)| is_in(*feature)).collect(),
+            engine,
+            has_admin: options.has_feature("admin"),
+            has_leaving: options.has_feature("leaving"),
+            has_statements: options.has_feature("statements"),
+            has_illegal: options.has_feature("illegal"),
+            has_logins: options.has_feature("logins"),
+            has_cursors: options.has_feature("cursors"),
+            has_change_user: options.has_feature("changeuser") && engine == Engine::MariaDb,
+        }
+    }
+}
+
+struct Generator<'a> {
+    random: Random,
+    features: &'a Features,
+    /// The parts of this session: a few, so that related statements meet.
+    themes: Vec<(Feature, &'static [&'static str])>,
+    /// The number of parameters of each client's statements.
+    parameters: Vec<[usize; SLOTS]>,
+}
+
+pub(crate) fn session(seed: u64, features: &Features) -> MySqlSession {
+    let mut random = Random::new(seed);
+    let clients = *random.pick(&[1, 1, 1, 2, 2, 3]);
+    let mut themes = vec![*random.pick(&features.texts)];
+    for _ in 0..random.below(3) + 1 {
+        themes.push(*random.pick(&features.texts));
+    }
+    let parameters = vec![[0; SLOTS]; clients];
+    let mut generator = Generator { random, features, themes, parameters };
+    let logins = (0..clients).map(|_| generator.login()).collect();
+    let mut steps = Vec::new();
+    let wanted = 2 + generator.random.below(6);
+    while steps.len() < wanted {
+        let client = generator.random.below(clients);
+        generator.scene(client, &mut steps);
+    }
+    steps.truncate(MAX_STEPS);
+    if generator.random.percent(60) {
+        (0..clients).for_each(|client| steps.extend(generator.look_back(client)));
+    }
+    Session { logins, steps }
+}
+
+impl Generator<'_> {
+    fn login(&mut self) -> Login {
+        if !self.features.has_logins || self.random.percent(50) {
+            return Login::default();
+        }
+        let terms = [Terms::WithEof, Terms::WithEof, Terms::Tracking, Terms::Single, Terms::Bulk];
+        let terms = *self.random.pick(&terms);
+        let database = if self.random.percent(90) { Database::Default } else { Database::None };
+        Login { terms, database }
+    }
+
+    fn text(&mut self) -> String {
+        let chance = self.random.below(100);
+        let of = |feature: Feature| TEXTS.iter().find(|(other, _)| *other == feature).map(|found| found.1);
+        let texts = if chance < 15 {
+            of(Feature::Transaction)
+        } else if chance < 30 {
+            Some(self.random.pick(&self.features.texts).1)
+        } else {
+            Some(self.random.pick(&self.themes).1)
+        };
+        (*self.random.pick(texts.unwrap_or(&["SELECT 1"]))).to_owned()
+    }
+
+    fn query(&mut self) -> Command {
+        let number = *self.random.pick(&[1, 1, 1, 1, 1, 2, 3]);
+        let texts: Vec<String> = (0..number).map(|_| self.text()).collect();
+        Command::Query(texts.join("; "))
+    }
+
+    fn cuts(&mut self) -> Vec<u16> {
+        if self.random.percent(60) {
+            return Vec::new();
+        }
+        (0..=self.random.below(3)).map(|_| self.random.below(65_536) as u16).collect()
+    }
+
+    /// A few steps of one client, with others in between.
+    fn scene(&mut self, client: usize, steps: &mut Vec<Step<Command>>) {
+        let mut batches = match self.random.below(10) {
+            0..5 => vec![vec![self.query()]],
+            5..8 if self.features.has_statements => self.statements(client),
+            8 => vec![vec![self.alone()]],
+            _ => vec![vec![self.query(), self.query()]],
+        };
+        let is_change = matches!(batches[0][0], Command::ChangeUser { .. });
+        if self.features.has_illegal && !is_change && self.random.percent(15) {
+            let other = self.other();
+            let at = self.random.below(batches.len());
+            batches[at].push(other);
+        }
+        if self.features.has_leaving && self.random.percent(4) {
+            let leaving = if self.random.percent(50) { Command::Quit } else { Command::HalfClose };
+            batches.last_mut().into_iter().for_each(|batch| batch.push(leaving.clone()));
+        }
+        for messages in batches {
+            let cuts = self.cuts();
+            steps.push(Step::Send { client, messages, cuts });
+            if self.features.has_admin && self.random.percent(8) {
+                steps.push(Step::Admin((*self.random.pick(ADMIN)).to_owned()));
+            }
+            if self.random.percent(55) {
+                steps.push(Step::Steal);
+            }
+        }
+    }
+
+    /// Commands of prepared statements, in batches.
+    fn statements(&mut self, client: usize) -> Vec<Vec<Command>> {
+        let slot = self.random.below(SLOTS);
+        let mut batches = Vec::new();
+        if self.random.percent(65) {
+            let (sql, parameters) = if self.random.percent(75) {
+                let (sql, parameters) = *self.random.pick(PARAMETRISED);
+                (sql.to_owned(), parameters)
+            } else {
+                (self.text(), 0)
+            };
+            self.parameters[client][slot] = parameters;
+            let mut batch = vec![Command::Prepare { slot, sql }];
+            if self.features.engine == Engine::MariaDb && self.random.percent(25) {
+                batch.push(self.execute(client, slot, Statement::Last));
+            }
+            batches.push(batch);
+        }
+        let statement = if self.random.percent(96) { Statement::Slot(slot) } else { Statement::Unknown };
+        let mut batch = Vec::new();
+        for _ in 0..*self.random.pick(&[1, 1, 1, 2, 3]) {
+            batch.push(self.of_statement(client, slot, statement));
+            if self.random.percent(60) {
+                batches.push(std::mem::take(&mut batch));
+            }
+        }
+        batches.push(batch);
+        batches.retain(|batch| !batch.is_empty());
+        batches
+    }
+
+    fn of_statement(&mut self, client: usize, slot: usize, statement: Statement) -> Command {
+        match self.random.below(14) {
+            0 => Command::Reset(statement),
+            1 => Command::Close(statement),
+            2 if self.parameters[client][slot] > 0 => {
+                Command::LongData { statement, parameter: 0, data: *self.random.pick(&["1", "long", ""]) }
+            }
+            3 | 4 if self.features.has_cursors => {
+                Command::Fetch { statement, rows: 1 + self.random.below(3) as u32 }
+            }
+            5 if self.features.engine == Engine::MariaDb && self.parameters[client][slot] > 0 => {
+                let parameters = self.parameters[client][slot];
+                let rows = (0..=self.random.below(2)).map(|_| vec![Value::Int(7); parameters]).collect();
+                Command::Bulk { statement, rows }
+            }
+            _ => self.execute(client, slot, statement),
+        }
+    }
+
+    fn execute(&mut self, client: usize, slot: usize, statement: Statement) -> Command {
+        let values = (0..self.parameters[client][slot]).map(|_| self.value()).collect();
+        let flags = if self.features.has_cursors && self.random.percent(25) { READ_ONLY_CURSOR } else { 0 };
+        let types = if self.random.percent(85) { Types::Sent } else { Types::Absent };
+        Command::Execute { statement, flags, types, values }
+    }
+
+    fn value(&mut self) -> Value {
+        let number = *self.random.pick(&[1, 2, 3, 42]);
+        match self.random.below(8) {
+            0 => Value::Null,
+            1 | 2 => Value::Text("x"),
+            3 | 4 => Value::Long(i64::from(number)),
+            _ => Value::Int(number),
+        }
+    }
+
+    /// The proxy's documentation excludes a change of the user behind commands that are not answered.
+    fn alone(&mut self) -> Command {
+        if self.features.has_change_user && self.random.percent(15) {
+            return Command::ChangeUser { database: *self.random.pick(&["sbtest", "nope"]) };
+        }
+        self.other()
+    }
+
+    fn other(&mut self) -> Command {
+        match self.random.below(12) {
+            0 => Command::InitDb("information_schema"),
+            1 => Command::InitDb("sbtest"),
+            2 => Command::InitDb("nope"),
+            3 => Command::SetOption(0),
+            4 => Command::SetOption(1),
+            5 | 6 => Command::ResetConnection,
+            7 => Command::Statistics,
+            8 => Command::FieldList(*self.random.pick(&["t", "missing"])),
+            10 if self.features.has_illegal => Command::Other(*self.random.pick(&[0x00, 0x1d, 0x7f, 0x05])),
+            _ => Command::Ping,
+        }
+    }
+
+    /// Asks for state that should still be there.
+    fn look_back(&mut self, client: usize) -> Vec<Step<Command>> {
+        let send = |messages: Vec<Command>| Step::Send { client, messages, cuts: Vec::new() };
+        let query = |sql: &str| Command::Query(sql.to_owned());
+        let mut steps = vec![send(vec![query("ROLLBACK")])];
+        if self.random.percent(70) {
+            steps.push(Step::Steal);
+        }
+        let isolation = match self.features.engine {
+            Engine::MariaDb => "@@tx_isolation, @@tx_read_only",
+            _ => "@@transaction_isolation, @@transaction_read_only",
+        };
+        steps.push(send(vec![query(&format!(
+            "SELECT @@time_zone, @@net_write_timeout, @@sql_mode, @@autocommit, {isolation}, \
+             @@character_set_client, @@collation_connection, DATABASE()"
+        ))]));
+        if self.features.has_statements {
+            for slot in 0..SLOTS {
+                let execute = self.execute(client, slot, Statement::Slot(slot));
+                steps.push(send(vec![execute]));
+            }
+        }
+        steps.push(send(vec![query("SELECT id, v FROM t ORDER BY id")]));
+        steps
+    }
+}
