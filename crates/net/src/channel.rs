@@ -1,6 +1,7 @@
 //! A socket, with or without TLS, and its buffers.
 
 use std::io;
+use std::net::Shutdown;
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 
@@ -242,6 +243,21 @@ impl Channel {
         }
         // The connection is no longer needed, so bytes that a full socket does not take may be lost.
         self.send().map(|_| ())
+    }
+
+    /// Sends the output and, with TLS, a `close_notify`; then ends this direction of the connection, unless the socket is
+    /// full.
+    pub fn end_output(&mut self) -> Result<Sent, Error> {
+        if let Some(session) = &mut self.session {
+            session.encrypt(&self.outgoing)?;
+            self.outgoing.clear();
+            session.close_notify();
+        }
+        let sent = self.send()?;
+        if sent == Sent::All {
+            self.socket.shutdown(Shutdown::Write).map_err(Error::socket("cannot end the output"))?;
+        }
+        Ok(sent)
     }
 
     /// Sends the remaining output, then receives until `step` returns a response or the socket is empty. Returns

@@ -24,7 +24,8 @@ pub enum Departure {
     Now,
     /// It ends when the server has answered what the client has sent.
     WhenAnswered,
-    /// Which answers the server owes is not known: it ends when the server, told the same, has closed the connection.
+    /// What the server answers depends on its client's end: it ends when the server, told the same, has closed the
+    /// connection.
     WhenClosed,
 }
 

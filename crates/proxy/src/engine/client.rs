@@ -38,8 +38,12 @@ pub(super) struct Client<P: Protocol> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Presence {
     Stays,
-    /// It has ended its stream or its session, and is sent what the server still answers.
-    Leaves,
+    /// It has ended its session, and is sent what the server still answers.
+    HasSaidGoodbye,
+    /// The same for the stream.
+    HasEnded,
+    /// The server was told.
+    IsAnnounced,
 }
 
 pub(super) enum ClientStage<P: Protocol> {

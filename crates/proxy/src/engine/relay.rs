@@ -23,7 +23,7 @@ pub(super) enum ToServer {
     /// The client sends nothing more.
     Left,
     /// The same, but it is sent what the server still answers.
-    Leaves,
+    Leaves(Goodbye),
     ChangeUser,
     Violated(session::Error),
     ServerLost(Error),
@@ -104,16 +104,16 @@ pub(super) fn pass_to_server<P: Protocol>(
                 return ToServer::Left;
             }
             (Goodbye::Said, _, departure) | (Goodbye::None, Received::Closed, departure) => {
-                return if departure == Departure::Now { ToServer::Left } else { ToServer::Leaves };
+                return if departure == Departure::Now { ToServer::Left } else { ToServer::Leaves(goodbye) };
             }
-            (Goodbye::Anew, _, Departure::Now) => return ToServer::ChangeUser,
-            (Goodbye::Anew, ..) => {
+            (Goodbye::Anew, _, Departure::WhenAnswered) => {
                 // Its earlier commands are answered first.
                 client.flow.unread = true;
                 client.flow.held_back = HeldBack::Something;
                 client.flow.awaits_answers = true;
                 return ToServer::Waits;
             }
+            (Goodbye::Anew, ..) => return ToServer::ChangeUser,
             (Goodbye::None, ..) => {}
         }
         if session.awaits_settings() {

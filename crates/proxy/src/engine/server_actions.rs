@@ -373,7 +373,7 @@ impl<P: Protocol> Worker<P> {
             && let Activity::Session { client, session } = backend.activity
         {
             let is_leaving =
-                self.clients.get(client).is_some_and(|client| client.presence == Presence::Leaves);
+                self.clients.get(client).is_some_and(|client| client.presence != Presence::Stays);
             if session.can_send_error() && !is_leaving {
                 let message = format!("the connection to the server was lost: {reason}");
                 let refusal = Refusal::new(Refusal::LOST, message);

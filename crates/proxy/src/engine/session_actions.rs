@@ -1,7 +1,7 @@
 //! Carries out what concerns a client together with its connection: assigning one, passing bytes, parking.
 
 use ciphertoll_net::Error;
-use ciphertoll_wire::relay::Departure;
+use ciphertoll_wire::relay::{Departure, Goodbye};
 
 use super::agenda::DeferredWork;
 use super::backend::{Activity, Backend, ServerConnection, ServerStage};
@@ -161,7 +161,7 @@ impl<P: Protocol> Worker<P> {
         let Some(client) = self.clients.get_mut(id) else { return };
         let ClientStage::Active(server_id) = client.stage else { return };
         let Some(backend) = self.servers.open_mut(server_id) else { return };
-        if client.presence == Presence::Leaves {
+        if client.presence != Presence::Stays {
             return if client.flow.gone {
                 self.close_client(id, "left")
             } else {
@@ -170,7 +170,7 @@ impl<P: Protocol> Worker<P> {
         }
         client.channel.borrow(&mut self.env.spare);
         let outcome = pass_to_server(client, backend, &self.env.services.metrics.bytes_to_server);
-        if let ToServer::Left | ToServer::Leaves = outcome {
+        if let ToServer::Left | ToServer::Leaves(_) = outcome {
             // Its last message and whatever follows it.
             let bytes = client.channel.input().len();
             client.channel.consume(bytes);
@@ -184,7 +184,7 @@ impl<P: Protocol> Worker<P> {
             ToServer::More => self.agenda.defer(DeferredWork::Client(id)),
             ToServer::Exclusive(processed) => self.pass_exclusive(id, server_id, &processed),
             ToServer::Left => self.close_client(id, "left"),
-            ToServer::Leaves => self.await_answers(id, server_id),
+            ToServer::Leaves(goodbye) => self.await_answers(id, server_id, goodbye),
             ToServer::ChangeUser => self.change_user(id, server_id),
             ToServer::Violated(error) => self.refuse(id, &Refusal::from_client(&error)),
             ToServer::ServerLost(error) => self.send_failed(server_id, &error),
@@ -192,26 +192,35 @@ impl<P: Protocol> Worker<P> {
     }
 
     /// A client that sends nothing more is sent what the server still answers.
-    fn await_answers(&mut self, client_id: Id, server_id: Id) {
+    fn await_answers(&mut self, client_id: Id, server_id: Id, goodbye: Goodbye) {
         let Some(client) = self.clients.get_mut(client_id) else { return };
         let Some(backend) = self.servers.open_mut(server_id) else { return };
-        client.presence = Presence::Leaves;
-        if backend.session().is_some_and(|session| session.departure() == Departure::WhenClosed) {
-            self.env.protocol.terminate(backend.channel.output());
-        }
+        client.presence =
+            if goodbye == Goodbye::Said { Presence::HasSaidGoodbye } else { Presence::HasEnded };
         // What was inserted may not have been sent.
         let step = backend.flush(server_id, &self.env);
         self.backend_step(server_id, step);
         self.relay_to_client(server_id);
     }
 
-    /// Closes a client that sends nothing more once everything is answered.
+    /// Closes a client that sends nothing more once everything is answered, or tells the server.
     fn end_leaving(&mut self, client_id: Id, server_id: Id) {
-        let is_leaving =
-            self.clients.get(client_id).is_some_and(|client| client.presence == Presence::Leaves);
-        let session = self.servers.open(server_id).and_then(Backend::session);
-        if is_leaving && session.is_some_and(|session| session.departure() == Departure::Now) {
-            self.close_after_flush(client_id);
+        let Some(client) = self.clients.get_mut(client_id) else { return };
+        let Some(backend) = self.servers.open_mut(server_id) else { return };
+        let departure = backend.session().map(ProtocolSession::departure);
+        let announced = match (client.presence, departure) {
+            (Presence::Stays, _) | (_, Some(Departure::WhenAnswered) | None) => return,
+            (_, Some(Departure::Now)) => return self.close_after_flush(client_id),
+            (Presence::IsAnnounced, _) => return,
+            (Presence::HasSaidGoodbye, _) => {
+                self.env.protocol.terminate(backend.channel.output());
+                backend.channel.send()
+            }
+            (Presence::HasEnded, _) => backend.channel.end_output(),
+        };
+        client.presence = Presence::IsAnnounced;
+        if let Err(error) = announced.and_then(|_| backend.watch(server_id, &self.env)) {
+            self.send_failed(server_id, &error);
         }
     }
 
@@ -252,12 +261,14 @@ impl<P: Protocol> Worker<P> {
         backend.channel.borrow(&mut self.env.spare);
         let outcome = pass_to_client(client, backend, &self.env.services.metrics.bytes_to_client);
         backend.channel.give_back(&mut self.env.spare);
-        let is_answered = || backend.session().is_some_and(|session| session.departure() == Departure::Now);
-        if was_full && !is_full(backend) || client.flow.awaits_answers && is_answered() {
+        let departure = backend.session().map(ProtocolSession::departure);
+        if was_full && !is_full(backend)
+            || client.flow.awaits_answers && departure != Some(Departure::WhenAnswered)
+        {
             client.flow.awaits_answers = false;
             self.agenda.defer(DeferredWork::Client(client_id));
         }
-        let is_leaving = client.presence == Presence::Leaves && is_answered();
+        let is_leaving = client.presence != Presence::Stays && departure != Some(Departure::WhenAnswered);
         self.watch_client(client_id);
         match outcome {
             ToClient::Waits | ToClient::CanDetach | ToClient::NeedsQuery | ToClient::Pinned(_)

@@ -60,9 +60,14 @@ impl Opening {
         backend: &mut BackendState,
         to_server: &mut Vec<u8>,
     ) -> Result<Self, Error> {
+        let describing = InternalCommand::describe(backend.undescribed.take(), to_server)?;
         let restored = if backend.remains < Remains::Anything { request.restoring(backend) } else { None };
         let (settings, command) = match restored {
-            Some(settings) if settings.is_empty() && backend.remains == Remains::Nothing => (settings, None),
+            Some(settings)
+                if settings.is_empty() && backend.remains == Remains::Nothing && to_server.is_empty() =>
+            {
+                (settings, None)
+            }
             Some(settings) if settings.is_empty() => {
                 (settings, Some(InternalCommand::close_unnamed(to_server)?))
             }
@@ -85,7 +90,7 @@ impl Opening {
                 backend.parameters.set(name.as_bytes(), value.as_bytes())?;
             }
         }
-        let command = command.map(|command| (CommandPurpose::ResetFirst, command));
+        let command = command.map(|command| (CommandPurpose::ResetFirst, describing(command)));
         Ok(Self { command, needs_reset: true, before: None })
     }
 
@@ -103,7 +108,7 @@ impl Opening {
         if differing.iter().all(|(name, value)| cannot_fail(name, value, &backend.base)) {
             return Self::take_over(request, backend, to_server);
         }
-        backend.parameters = backend.base.clone();
+        // The server reports what differs from its last report, and nothing else.
         let command = InternalCommand::settings_after_reset(differing, to_server)?;
         Ok(Self { command: Some((CommandPurpose::Settings, command)), needs_reset: true, before: None })
     }

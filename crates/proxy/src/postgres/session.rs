@@ -83,7 +83,7 @@ impl ClientSession {
         let opening = Opening::unpooled(request, acquired, backend, to_server)?;
         let mut session = Self::new(opening, None);
         session.relay.observe_remains();
-        let custom = || (request.custom_settings() != 0).then_some("a custom setting");
+        let custom = || (request.custom_settings() != 0).then_some(CUSTOM_SETTING);
         session.ends_with_client = request.ends_with_client().or_else(custom);
         if !session.awaits_settings() {
             session.began_with = Some(backend.parameters.digest());
@@ -101,7 +101,10 @@ impl ClientSession {
         let opening = match acquired {
             AcquiredState::Reset => Opening::set(&request, backend, to_server),
             AcquiredState::ResetPending => Opening::take_over(&request, backend, to_server),
-            AcquiredState::SameClient => Ok(Opening { needs_reset: true, ..Opening::default() }),
+            AcquiredState::SameClient => {
+                backend.undescribed = None;
+                Ok(Opening { needs_reset: true, ..Opening::default() })
+            }
         };
         let opening = match opening {
             Ok(opening) => opening,
@@ -350,6 +353,7 @@ impl ProtocolSession for ClientSession {
         if acquired != AcquiredState::SameClient || was_reported {
             request.sent_digest = digest;
         }
+        backend.undescribed = request.statements.undescribed(&backend.prepared);
         Ok(Detached { request: Some(request), release })
     }
 
@@ -386,7 +390,10 @@ impl ClientSession {
             None => {}
         }
         let of_client = self.ends_with_client.or_else(|| pooled.and_then(|pooled| pooled.ends_with_client));
-        if let Some(reason) = self.relay.ends_with_client().or(of_client) {
+        let is_custom = |name: &Vec<u8>| name.contains(&b'.');
+        let is_unknown = pooled.is_some_and(|pooled| pooled.unreported.iter().any(is_custom));
+        let custom = || is_unknown.then_some(CUSTOM_SETTING);
+        if let Some(reason) = self.relay.ends_with_client().or(of_client).or_else(custom) {
             return Ok(Release::Close(reason));
         }
         Ok(match self.relay.connection_state() {
@@ -412,7 +419,7 @@ impl TransactionPooling {
             self.pin.set(reason);
         }
         if self.pin != PinState::None && effects.may_define_custom() {
-            self.ends_with_client = Some("a custom setting");
+            self.ends_with_client = Some(CUSTOM_SETTING);
         }
         // What is set for a transaction does not change what the session has.
         let is_unknown =
@@ -436,9 +443,16 @@ impl TransactionPooling {
             if self.request.record_setting(name, value).is_err() {
                 self.pin.set(NOT_PORTABLE);
             }
-            if is_of_constants(name) && self.request.statements.have_constants() {
-                self.pin.set(OTHER_CONSTANTS);
-            }
+            self.check_statements(name);
+        }
+    }
+
+    /// A setting has changed: prepared statements keep the meaning that they were prepared with.
+    fn check_statements(&mut self, setting: &[u8]) {
+        let statements = &self.request.statements;
+        let is_of = |names: &[&str]| names.iter().any(|name| setting.eq_ignore_ascii_case(name.as_bytes()));
+        if is_of(&OF_CONSTANTS) && statements.have_constants() || is_of(&OF_TEXTS) && !statements.is_empty() {
+            self.pin.set("a setting on which the meaning of its prepared statements depends");
         }
     }
 
@@ -450,17 +464,17 @@ impl TransactionPooling {
             if self.request.record_setting(name, &value).is_err() {
                 self.pin.set(NOT_PORTABLE);
             }
-            if is_new && is_of_constants(name) && self.request.statements.have_constants() {
-                self.pin.set(OTHER_CONSTANTS);
+            if is_new {
+                self.check_statements(name);
             }
         }
     }
 }
 
+const CUSTOM_SETTING: &str = "a custom setting";
 const NOT_PORTABLE: &str = "a setting that cannot be set on another connection";
-const OTHER_CONSTANTS: &str = "a setting on which constants depend, with prepared statements that have some";
 /// Settings on which the values of constants depend, which a server reads when it prepares a statement.
-const OF_CONSTANTS: [&str; 11] = [
+const OF_CONSTANTS: [&str; 9] = [
     "DateStyle",
     "IntervalStyle",
     "TimeZone",
@@ -470,13 +484,9 @@ const OF_CONSTANTS: [&str; 11] = [
     "lc_numeric",
     "xmloption",
     "array_nulls",
-    "backslash_quote",
-    "transform_null_equals",
 ];
-
-fn is_of_constants(name: &[u8]) -> bool {
-    OF_CONSTANTS.iter().any(|of| name.eq_ignore_ascii_case(of.as_bytes()))
-}
+/// Settings on which the meaning of texts depends.
+const OF_TEXTS: [&str; 2] = ["backslash_quote", "transform_null_equals"];
 
 /// Whether the server has refused a command and awaits the next one.
 fn awaits_commands(error: &Error) -> bool {

@@ -284,7 +284,7 @@ pub(crate) const TEXTS: &[(Feature, &[&str])] = &[
             "SET search_path = other, public",
             "SET search_path = public",
             "SET LOCAL search_path = other",
-            "RESET search_path",
+            "RESET work_mem",
             "SET search_path = 'pg_temp', public",
             "SHOW search_path",
             "SELECT v FROM t ORDER BY id LIMIT 1",

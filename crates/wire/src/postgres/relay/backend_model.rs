@@ -39,7 +39,7 @@ pub(crate) struct Sent<N> {
     pub(crate) note: N,
 }
 
-/// The messages that matter to the model. `CopyData` and `Flush` do not.
+/// The messages that matter to the model. A `Flush` does not.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum SentKind {
     Query,
@@ -50,8 +50,19 @@ pub(crate) enum SentKind {
     Describe,
     Execute,
     Close,
+    /// Any number of consecutive `CopyData`s. Outside of a COPY the server ignores them.
+    CopyData,
     /// `CopyDone` or `CopyFail`. Outside of a COPY the server ignores it.
     CopyEnd,
+}
+
+/// What an error shows of a COPY that it has ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum CopyFailure {
+    /// It may have come at any time.
+    AtAnyTime,
+    /// The server had read data, or their end.
+    InData,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -127,9 +138,14 @@ impl SentKind {
             kind::DESCRIBE => Self::Describe,
             kind::EXECUTE => Self::Execute,
             kind::CLOSE => Self::Close,
+            kind::COPY_DATA => Self::CopyData,
             kind::COPY_DONE | kind::COPY_FAIL => Self::CopyEnd,
             _ => return None,
         })
+    }
+
+    fn is_of_copy(self) -> bool {
+        matches!(self, Self::CopyData | Self::CopyEnd)
     }
 
     /// Whether its answer ends with a `ReadyForQuery`, whatever was sent before.
@@ -148,8 +164,9 @@ impl<N> BackendModel<N> {
         match kind {
             SentKind::Query | SentKind::FunctionCall | SentKind::Sync => self.batch = Batch::Ended,
             // Ignored if there is nothing that could be a COPY.
-            SentKind::CopyEnd if self.front.is_none() => return false,
-            SentKind::CopyEnd => {}
+            kind if kind.is_of_copy() && self.front.is_none() => return false,
+            SentKind::CopyData if self.rest.back().is_some_and(|last| last.kind == kind) => return true,
+            kind if kind.is_of_copy() => {}
             _ => self.batch = Batch::Open,
         }
         if self.doubt.is_some() {
@@ -172,7 +189,7 @@ impl<N> BackendModel<N> {
                 self.skip = Skip::None;
                 true
             }
-            SentKind::CopyEnd => false,
+            kind if kind.is_of_copy() => false,
             _ if self.skip == Skip::PerhapsToSync => {
                 self.give_up(COPY_FAILED);
                 false
@@ -236,7 +253,7 @@ impl<N> BackendModel<N> {
             | kind::PARAMETER_STATUS
             | kind::COPY_DATA
             | kind::COPY_DONE => None,
-            kind::ERROR_RESPONSE => self.fail(),
+            kind::ERROR_RESPONSE => self.fail(CopyFailure::AtAnyTime),
             kind => self.answer(kind),
         }
     }
@@ -244,9 +261,7 @@ impl<N> BackendModel<N> {
     /// The messages in front of the next answer that the server ignores.
     #[inline]
     fn drop_ignored(&mut self) {
-        while self.copy == Copy::None
-            && self.front.as_ref().is_some_and(|front| front.kind == SentKind::CopyEnd)
-        {
+        while self.copy == Copy::None && self.front.as_ref().is_some_and(|front| front.kind.is_of_copy()) {
             self.pop();
         }
     }
@@ -299,6 +314,10 @@ impl<N> BackendModel<N> {
         self.copy = Copy::None;
         while let Some(sent) = self.rest.pop_front() {
             if sent.kind == SentKind::CopyEnd {
+                if !self.rest.iter().any(|sent| sent.kind.ends_with_ready()) {
+                    // If its batch had a `Sync`, it was ignored.
+                    self.batch = Batch::Open;
+                }
                 return;
             }
         }
@@ -306,7 +325,7 @@ impl<N> BackendModel<N> {
     }
 
     /// The front has failed. Returns it unless its `ReadyForQuery` follows.
-    fn fail(&mut self) -> Option<Sent<N>> {
+    pub(crate) fn fail(&mut self, failure: CopyFailure) -> Option<Sent<N>> {
         self.drop_ignored();
         let Some(front) = &self.front else {
             if self.doubt.is_none() {
@@ -319,7 +338,7 @@ impl<N> BackendModel<N> {
         self.front_progress = Progress::Answered;
         let copy = std::mem::replace(&mut self.copy, Copy::None);
         // The server has ignored those that it had read when the COPY failed.
-        let doubtful = if copy == Copy::In { self.take_syncs_in_copy() } else { 0 };
+        let doubtful = if copy == Copy::In { self.take_syncs_in_copy(failure) } else { 0 };
         if ends_with_ready {
             self.spare_ready = doubtful;
             return None;
@@ -329,11 +348,16 @@ impl<N> BackendModel<N> {
         failed
     }
 
-    /// Removes the `Sync`s that were sent within a COPY's data.
-    fn take_syncs_in_copy(&mut self) -> u32 {
-        let mut count = 0;
-        while self.rest.pop_front_if(|next| next.kind == SentKind::Sync).is_some() {
-            count += 1;
+    /// Removes the `Sync`s that were sent within a COPY's data. Returns how many the server may not have ignored.
+    fn take_syncs_in_copy(&mut self, failure: CopyFailure) -> u32 {
+        let (mut count, mut has_data) = (0, false);
+        while let Some(next) =
+            self.rest.pop_front_if(|next| matches!(next.kind, SentKind::Sync | SentKind::CopyData))
+        {
+            has_data |= next.kind == SentKind::CopyData;
+            if next.kind == SentKind::Sync && (has_data || failure == CopyFailure::AtAnyTime) {
+                count += 1;
+            }
         }
         count
     }
@@ -344,7 +368,7 @@ impl<N> BackendModel<N> {
         while let Some(front) = &self.front {
             match front.kind {
                 SentKind::Sync => return,
-                SentKind::CopyEnd => {}
+                kind if kind.is_of_copy() => {}
                 _ if doubtful > 0 => return self.give_up(COPY_FAILED),
                 _ => {}
             }
@@ -380,14 +404,22 @@ impl<N> BackendModel<N> {
         if let Some(reason) = self.doubt {
             return Outlook::Unknown(reason);
         }
-        let is_waiting_for_data =
-            self.copy == Copy::In && !self.rest.iter().any(|sent| sent.kind == SentKind::CopyEnd);
-        let mut sent = self.front.iter().chain(&self.rest);
-        if !is_waiting_for_data && sent.any(|sent| sent.kind.ends_with_ready()) {
+        let mut is_copying_in = self.copy == Copy::In;
+        // Of a COPY that needs more data nothing is answered, nor of a `Sync` in its data.
+        let is_owed = |sent: &Sent<N>| {
+            let is_owed = !is_copying_in && sent.kind.ends_with_ready();
+            is_copying_in &= sent.kind != SentKind::CopyEnd;
+            is_owed
+        };
+        let has_all_data =
+            self.copy == Copy::None || self.rest.iter().any(|sent| sent.kind == SentKind::CopyEnd);
+        let is_front_owed =
+            has_all_data && self.front.as_ref().is_some_and(|front| front.kind.ends_with_ready());
+        if is_front_owed || self.rest.iter().any(is_owed) {
             return Outlook::Owed;
         }
-        let has_commands = || self.front.iter().chain(&self.rest).any(|sent| sent.kind != SentKind::CopyEnd);
-        if is_waiting_for_data || self.skip != Skip::None || self.batch == Batch::Open || has_commands() {
+        let has_commands = || self.front.iter().chain(&self.rest).any(|sent| !sent.kind.is_of_copy());
+        if self.copy == Copy::In || self.skip != Skip::None || self.batch == Batch::Open || has_commands() {
             return Outlook::Unfinished;
         }
         if self.spare_ready > 0 { Outlook::CleanUnlessMore } else { Outlook::Clean }

@@ -32,7 +32,8 @@ use crate::postgres::{
 
 pub(crate) use answers::{ReplyAction, needed_bytes, write_probe};
 pub(crate) use commands::MessageAction;
-pub use statements::{ClientStatements, ConnectionStatements};
+pub(crate) use shape::Columns;
+pub use statements::{ClientStatements, ConnectionStatements, UndescribedStatement};
 
 /// Limit for the texts of all prepared statements of a client. A client that exceeds it is pinned to its
 /// connection.

@@ -215,7 +215,7 @@ impl PostgresRelay {
                     }
                     self.model.send(kind, note);
                 }
-                None if matches!(header.kind, kind::COPY_DATA | kind::FLUSH) => {}
+                None if header.kind == kind::FLUSH => {}
                 None => return Err(Error::protocol("command", "an unknown kind of message")),
             }
             self.databases.begin(header.kind);
@@ -392,8 +392,8 @@ impl PostgresRelay {
     pub fn departure(&self) -> Departure {
         match self.model.outlook() {
             Outlook::Owed => Departure::WhenAnswered,
-            Outlook::Unknown(_) => Departure::WhenClosed,
-            Outlook::Clean | Outlook::CleanUnlessMore | Outlook::Unfinished => Departure::Now,
+            Outlook::Unfinished | Outlook::Unknown(_) => Departure::WhenClosed,
+            Outlook::Clean | Outlook::CleanUnlessMore => Departure::Now,
         }
     }
 

@@ -239,11 +239,20 @@ impl Effects {
 
     fn has_constant(&mut self, text: Option<&[u8]>) {
         let constants = match text {
-            Some(text) if !is_relative_time(text) => Constants::OfSettings,
-            _ => Constants::OfTheTime,
+            Some(text) if is_relative_time(text) => Constants::OfTheTime,
+            Some(text) if !depends_on_settings(text) => return,
+            Some(_) => Constants::OfSettings,
+            None => Constants::OfTheTime,
         };
         self.constants = self.constants.max(constants);
     }
+}
+
+/// Whether the value of a string may depend on settings, whatever its type: dates, times and amounts have digits,
+/// arrays braces, documents `<`. `allballs` is midnight in the session's time zone.
+fn depends_on_settings(text: &[u8]) -> bool {
+    let matters = |byte: &u8| byte.is_ascii_digit() || matches!(byte, b'{' | b'<' | 0x80..);
+    text.iter().any(matters) || text.trim_ascii().eq_ignore_ascii_case(b"allballs")
 }
 
 /// Whether a string can be a time that is relative to the current one.
@@ -419,7 +428,7 @@ impl EffectsScanner {
                     }
                     Token::Literal(text) => self.literal(text),
                     // The server refuses it as a name, and as a time.
-                    Token::LongLiteral => self.literal(Some(b"")),
+                    Token::LongLiteral => self.literal(Some(b"0")),
                     _ => {}
                 }
             }

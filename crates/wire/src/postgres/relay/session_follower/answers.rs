@@ -11,7 +11,7 @@ use crate::postgres::{
     },
     error::Error,
     relay::{
-        backend_model::{Sent, SentKind},
+        backend_model::{CopyFailure, Sent, SentKind},
         session_follower::{
             BatchEnd, Followed, FollowedModel, SessionFollower, Speculation, Wait,
             commands::{REFUSED_TEXT, UNUSED_NAME, close, put_refusal},
@@ -51,6 +51,7 @@ pub(crate) fn needed_bytes(header: Header, model: &mut FollowedModel) -> Result<
     ) {
         return Ok(0);
     }
+    let is_in_copy = model.is_copying_in();
     let note = model.current().and_then(|sent| sent.note.as_deref());
     let needed = match (header.kind, note) {
         (kind::COMMAND_COMPLETE, Some(Note::Query(_) | Note::Execute { .. })) => {
@@ -58,6 +59,7 @@ pub(crate) fn needed_bytes(header: Header, model: &mut FollowedModel) -> Result<
         }
         (kind::PARAMETER_DESCRIPTION | kind::ROW_DESCRIPTION, Some(Note::Describe(_)))
         | (kind::ERROR_RESPONSE, Some(Note::InsertedParse { failure: Failure::IsKept, .. })) => true,
+        (kind::ERROR_RESPONSE, _) if is_in_copy => true,
         (kind::ERROR_RESPONSE, Some(Note::Query(note))) => note.error.is_some(),
         _ => false,
     };
@@ -264,7 +266,8 @@ impl Followed<'_> {
             failing @ Speculation::Failing => self.follower.speculation = failing,
             _ => {}
         }
-        if let Some(Sent { note: Some(note), .. }) = model.receive(kind::ERROR_RESPONSE)
+        let failure = if model.is_copying_in() { copy_failure(payload) } else { CopyFailure::AtAnyTime };
+        if let Some(Sent { note: Some(note), .. }) = model.fail(failure)
             && let Note::Parse { name, .. } = *note
             && name.is_empty()
         {
@@ -353,6 +356,14 @@ pub(crate) fn write_probe(out: &mut Vec<u8>, model: &mut FollowedModel) -> Resul
     encode_sync(out);
     model.send(SentKind::Sync, Some(Box::new(Note::InsertedSync)));
     Ok(())
+}
+
+/// The server says where in its source it has failed, and in which line of the data.
+fn copy_failure(payload: &[u8]) -> CopyFailure {
+    let has = |field: &[u8]| payload.split(|byte| *byte == 0).any(|part| part.starts_with(field));
+    // An interrupt may come before the data.
+    let is_in_data = has(b"WCOPY ") && has(b"R") && !has(b"RProcessInterrupts");
+    if is_in_data { CopyFailure::InData } else { CopyFailure::AtAnyTime }
 }
 
 fn is_no_such_statement(payload: &[u8]) -> bool {

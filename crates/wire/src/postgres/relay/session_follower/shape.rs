@@ -20,7 +20,7 @@ pub(crate) struct Columns(Vec<u8>);
 
 impl Columns {
     /// Parses the payload of a `RowDescription`.
-    pub(super) fn parse(payload: &[u8]) -> Result<Self, Error> {
+    pub(crate) fn parse(payload: &[u8]) -> Result<Self, Error> {
         let mut reader = Reader::new(payload, "RowDescription");
         let mut columns = Vec::with_capacity(payload.len());
         for _ in 0..reader.u16()? {

@@ -5,7 +5,7 @@ use std::sync::{Arc, OnceLock};
 use foldhash::HashMap;
 
 use crate::postgres::{
-    relay::session_follower::shape::Shape,
+    relay::session_follower::shape::{Columns, Shape},
     sql::effects::{Constants, Effects, MAX_NAME_BYTES},
 };
 
@@ -23,6 +23,17 @@ pub(crate) struct ClientStatement {
     pub(super) effects: Effects,
     /// Empty until the server has described the statement.
     pub(super) shape: OnceLock<Shape>,
+}
+
+/// The statement without a name of a client that has left its connection, on which the server has not described it.
+#[derive(Debug)]
+pub struct UndescribedStatement(Arc<ClientStatement>);
+
+impl UndescribedStatement {
+    pub(crate) fn is_described(&self, parameter_types: Vec<u8>, columns: Option<Columns>) {
+        // If it is known, the server has said the same before.
+        let _ = self.0.shape.set(Shape::new(parameter_types, columns));
+    }
 }
 
 /// The statements prepared on a server connection, by name.
@@ -48,7 +59,11 @@ pub(crate) fn key(name: &[u8]) -> &[u8] {
 }
 
 impl ClientStatement {
-    pub(super) fn new(message: Vec<u8>, effects: Effects) -> Self {
+    pub(super) fn new(message: Vec<u8>, mut effects: Effects) -> Self {
+        if !message.is_ascii() {
+            // The text means something else in another encoding.
+            effects.constants = effects.constants.max(Constants::OfSettings);
+        }
         Self { message, effects, shape: OnceLock::new() }
     }
 
@@ -106,6 +121,17 @@ impl ClientStatements {
     /// The memory that all of them take.
     pub fn bytes(&self) -> usize {
         self.bytes
+    }
+
+    /// The statement without a name, if the client may use it again and its meaning is not known.
+    pub fn undescribed(&self, prepared: &ConnectionStatements) -> Option<UndescribedStatement> {
+        let statement = self.get(b"").filter(|_| prepared.get(b"") == Some(OnConnection::Statement))?;
+        let is_needed = statement.shape.get().is_none() && statement.is_portable();
+        is_needed.then(|| UndescribedStatement(Arc::clone(statement)))
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.by_name.is_empty()
     }
 
     /// Whether a statement has constants whose values depend on settings.

@@ -241,7 +241,11 @@ fn an_update_of_the_settings_pins() {
 fn constants_may_depend_on_settings_and_on_the_time() {
     for (text, constants) in [
         ("SELECT 1, $1", Constants::None),
-        ("SELECT 'a', 'nowhere', 'a now'", Constants::OfSettings),
+        ("SELECT 'a', 'nowhere', 'a now'", Constants::None),
+        ("SELECT '1 day'::interval", Constants::OfSettings),
+        ("SELECT time with time zone 'allballs'", Constants::OfSettings),
+        ("SELECT '{NULL}'::text[]", Constants::OfSettings),
+        ("SELECT 'é'", Constants::OfSettings),
         ("SELECT 'now'::timestamptz", Constants::OfTheTime),
         ("SELECT date ' Tomorrow 12:00'", Constants::OfTheTime),
         ("SELECT E'n\\x6fw'::timestamptz", Constants::OfTheTime),
