@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
 use ciphertoll_net::tls::{FilePurpose, Identity, TrustAnchors, Verification};
-use percent_encoding::percent_decode_str;
+use ciphertoll_vocabulary::{SqlFamily, SqlPlace, SqlUrl, SqlUrlError};
 
 /// A server, and how to connect to it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -50,20 +50,18 @@ pub enum UpstreamEncryption {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum UrlError {
     #[error(
-        "not a URL ({0}); expected postgres://USER@HOST:PORT/DATABASE?sslrootcert=FILE or \
+        "not a URL; expected postgres://USER@HOST:PORT/DATABASE?sslrootcert=FILE or \
          mysql://USER@HOST:PORT/DATABASE?ssl-ca=FILE"
     )]
-    Shape(String),
+    Shape,
+    #[error(transparent)]
+    Syntax(SqlUrlError),
     #[error("unknown scheme {0}://; expected postgres://, mysql:// or mariadb://")]
     Scheme(String),
     #[error("the URL contains a password: remove it, and use the environment or a password file")]
     Password,
     #[error("no user: write USER@ before the host")]
     NoUser,
-    #[error("no host")]
-    NoHost,
-    #[error("the {0} is not UTF-8 or contains a NUL")]
-    NoText(&'static str),
     #[error("unknown option \"{name}\"; known are {}", .protocol.options())]
     Option { name: String, protocol: ProtocolKind },
     #[error("{} cannot be \"{mode}\": write {}", .protocol.syntax().mode, .protocol.modes())]
@@ -76,15 +74,23 @@ pub enum UrlError {
     FileWithoutTls { option: &'static str, protocol: ProtocolKind },
     #[error("a client certificate and its key must be given together")]
     IncompleteIdentity,
+    /// Anyone can get a certificate of the system's authorities.
+    #[error(
+        "{mode} does not verify the host name, and needs a CA of your own: write {authority}=FILE, or {full}",
+        authority = .protocol.file_options()[0].0,
+        full = .protocol.full()
+    )]
+    AnyonesCertificate { mode: String, protocol: ProtocolKind },
     #[error("a unix socket has no TLS: add {}", .0.disabled())]
     SocketNeedsDisable(ProtocolKind),
 }
 
 struct UrlSyntax {
     schemes: [&'static str; 2],
-    default_port: u16,
+    family: SqlFamily,
     files: [(&'static str, FilePurpose); 3],
-    socket: &'static str,
+    /// Options that name the place.
+    place: &'static [&'static str],
     mode: &'static str,
     /// In the order of [`MODES`].
     modes: [&'static str; 4],
@@ -99,26 +105,26 @@ const MODES: [TlsMode; 4] = [
 
 const POSTGRES: UrlSyntax = UrlSyntax {
     schemes: ["postgres", "postgresql"],
-    default_port: 5432,
+    family: SqlFamily::Postgres,
     files: [
         ("sslrootcert", FilePurpose::Authorities),
         ("sslcert", FilePurpose::Certificate),
         ("sslkey", FilePurpose::Key),
     ],
-    socket: "host",
+    place: &["host", "port"],
     mode: "sslmode",
     modes: ["disable", "require", "verify-ca", "verify-full"],
 };
 
 const MYSQL: UrlSyntax = UrlSyntax {
     schemes: ["mysql", "mariadb"],
-    default_port: 3306,
+    family: SqlFamily::MySql,
     files: [
         ("ssl-ca", FilePurpose::Authorities),
         ("ssl-cert", FilePurpose::Certificate),
         ("ssl-key", FilePurpose::Key),
     ],
-    socket: "socket",
+    place: &["socket"],
     mode: "ssl-mode",
     modes: ["DISABLED", "REQUIRED", "VERIFY_CA", "VERIFY_IDENTITY"],
 };
@@ -137,8 +143,8 @@ impl ProtocolKind {
     }
 
     fn options(self) -> String {
-        let UrlSyntax { mode, files, socket, .. } = self.syntax();
-        [&[*mode][..], &files.map(|(name, _)| name), &[*socket]].concat().join(", ")
+        let UrlSyntax { mode, files, place, .. } = self.syntax();
+        [&[*mode][..], &files.map(|(name, _)| name), place].concat().join(", ")
     }
 
     fn modes(self) -> String {
@@ -149,44 +155,57 @@ impl ProtocolKind {
     fn disabled(self) -> String {
         format!("{}={}", self.syntax().mode, self.syntax().modes[0])
     }
+
+    fn full(self) -> String {
+        format!("{}={}", self.syntax().mode, self.syntax().modes[3])
+    }
+
+    /// The value of the option for authorities that means the system's. libpq has it since PostgreSQL 16; to MySQL's
+    /// clients it is a file's name.
+    fn system_authorities(self) -> Option<&'static str> {
+        match self {
+            Self::Postgres => Some("system"),
+            Self::MySql => None,
+        }
+    }
 }
 
 impl FromStr for ServerUrl {
     type Err = UrlError;
 
     fn from_str(text: &str) -> Result<Self, UrlError> {
-        let url = url::Url::parse(text).map_err(|error| UrlError::Shape(error.to_string()))?;
+        let scheme = SqlUrl::scheme(text).map_err(|_| UrlError::Shape)?;
         let protocol = [ProtocolKind::Postgres, ProtocolKind::MySql]
             .into_iter()
-            .find(|protocol| protocol.syntax().schemes.contains(&url.scheme()))
-            .ok_or_else(|| UrlError::Scheme(url.scheme().to_owned()))?;
-        if url.password().is_some() {
-            return Err(UrlError::Password);
-        }
-        let user = decoded(url.username(), "user")?;
-        if user.is_empty() {
+            .find(|protocol| protocol.syntax().schemes.contains(&scheme.as_str()))
+            .ok_or(UrlError::Scheme(scheme))?;
+        let url = SqlUrl::parse(text, protocol.syntax().family)?;
+        if url.user.is_empty() {
             return Err(UrlError::NoUser);
         }
-        let database = decoded(url.path().trim_start_matches('/'), "database")?;
         let database = match protocol {
-            _ if !database.is_empty() => Some(database),
-            ProtocolKind::Postgres => Some(user.clone()),
-            ProtocolKind::MySql => None,
+            ProtocolKind::Postgres => url.database.or_else(|| Some(url.user.clone())),
+            ProtocolKind::MySql => url.database,
         };
         let mut options = UrlOptions::default();
-        for (name, value) in url.query_pairs() {
-            options.take(protocol, &name, value.into_owned())?;
+        for (name, value) in url.options {
+            options.take(protocol, &name, value)?;
         }
-        let port = url.port().unwrap_or(protocol.syntax().default_port);
-        let address = match (options.socket.take(), protocol) {
-            (Some(directory), ProtocolKind::Postgres) => {
-                ServerAddress::Socket(directory.join(format!(".s.PGSQL.{port}")))
-            }
-            (Some(socket), ProtocolKind::MySql) => ServerAddress::Socket(socket),
-            (None, _) => ServerAddress::Host { host: host_of(&url)?, port },
+        let address = match url.place {
+            SqlPlace::Host { host, port } => ServerAddress::Host { host, port },
+            SqlPlace::Socket(file) => ServerAddress::Socket(file),
         };
         let encryption = options.encryption(protocol, &address)?;
-        Ok(Self { protocol, address, user, database, encryption })
+        Ok(Self { protocol, address, user: url.user, database, encryption })
+    }
+}
+
+impl From<SqlUrlError> for UrlError {
+    fn from(error: SqlUrlError) -> Self {
+        match error {
+            SqlUrlError::Password => Self::Password,
+            error => Self::Syntax(error),
+        }
     }
 }
 
@@ -229,10 +248,9 @@ impl ServerUrl {
 struct UrlOptions {
     mode: Option<TlsMode>,
     files: Vec<(&'static str, FilePurpose, PathBuf)>,
-    socket: Option<PathBuf>,
 }
 
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, PartialEq, Eq)]
 enum TlsMode {
     Disable,
     Tls(Verification),
@@ -254,9 +272,6 @@ impl UrlOptions {
             twice(self.mode.is_some(), syntax.mode)?;
             let at = syntax.modes.iter().position(|mode| *mode == value);
             self.mode = Some(MODES[at.ok_or(UrlError::Mode { mode: value, protocol })?]);
-        } else if name == syntax.socket {
-            twice(self.socket.is_some(), syntax.socket)?;
-            self.socket = Some(value.into());
         } else {
             return Err(UrlError::Option { name: name.to_owned(), protocol });
         }
@@ -272,7 +287,6 @@ impl UrlOptions {
         protocol: ProtocolKind,
         address: &ServerAddress,
     ) -> Result<UpstreamEncryption, UrlError> {
-        let ca = self.file(FilePurpose::Authorities);
         let identity = match (self.file(FilePurpose::Certificate), self.file(FilePurpose::Key)) {
             (Some(certificate_file), Some(key_file)) => Some(Identity { certificate_file, key_file }),
             (None, None) => None,
@@ -287,30 +301,34 @@ impl UrlOptions {
             }
             (_, ServerAddress::Socket(_)) => return Err(UrlError::SocketNeedsDisable(protocol)),
             (None, ServerAddress::Host { .. }) => Verification::Full,
-            // Like libpq: a CA file implies that the certificate is verified.
-            (Some(TlsMode::Tls(Verification::Off)), ServerAddress::Host { .. }) if ca.is_some() => {
-                Verification::Authority
-            }
             (Some(TlsMode::Tls(verification)), ServerAddress::Host { .. }) => verification,
         };
+        let ca = self.file(FilePurpose::Authorities);
+        let names_system = ca.as_ref().is_some_and(|file| {
+            protocol.system_authorities().is_some_and(|system| file.as_os_str() == system)
+        });
+        // Like libpq: a CA that is named implies that the certificate is verified.
+        let verification = match verification {
+            Verification::Off if ca.is_some() => Verification::Authority,
+            verification => verification,
+        };
         let anchors = match ca {
-            None => TrustAnchors::System,
-            Some(file) if file.as_os_str() == "system" => TrustAnchors::System,
-            Some(file) => TrustAnchors::File(file),
+            Some(file) if !names_system => TrustAnchors::File(file),
+            // Like libpq and MySQL's clients: they refuse authorities of everyone without a name to verify.
+            Some(_) | None if verification == Verification::Authority => {
+                return Err(UrlError::AnyonesCertificate { mode: self.mode_text(protocol), protocol });
+            }
+            Some(_) | None => TrustAnchors::System,
         };
         Ok(UpstreamEncryption::Tls { verification, anchors, identity })
     }
-}
 
-fn host_of(url: &url::Url) -> Result<String, UrlError> {
-    let host = decoded(url.host_str().unwrap_or_default(), "host")?;
-    let host = host.trim_start_matches('[').trim_end_matches(']').to_owned();
-    if host.is_empty() { Err(UrlError::NoHost) } else { Ok(host) }
-}
-
-fn decoded(text: &str, what: &'static str) -> Result<String, UrlError> {
-    let text = percent_decode_str(text).decode_utf8().map_err(|_| UrlError::NoText(what))?;
-    if text.contains('\0') { Err(UrlError::NoText(what)) } else { Ok(text.into_owned()) }
+    /// The mode as the URL has it.
+    fn mode_text(&self, protocol: ProtocolKind) -> String {
+        let UrlSyntax { mode, modes, .. } = protocol.syntax();
+        let at = MODES.iter().position(|known| Some(*known) == self.mode);
+        format!("{mode}={}", at.map_or("", |at| modes[at]))
+    }
 }
 
 #[cfg(test)]

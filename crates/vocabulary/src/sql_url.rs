@@ -251,8 +251,7 @@ fn port(digits: &str) -> Result<u16, SqlUrlError> {
 }
 
 fn host_name(text: String) -> Result<String, SqlUrlError> {
-    let is_in_names =
-        |character: char| character.is_alphanumeric() || matches!(character, '-' | '_' | '.');
+    let is_in_names = |character: char| character.is_alphanumeric() || matches!(character, '-' | '_' | '.');
     if text.contains(',') {
         Err(SqlUrlError::SeveralHosts)
     } else if text.chars().all(is_in_names) || text.parse::<IpAddr>().is_ok() {

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use ciphertoll_model::{
     AddressFamily, DocumentsLogin, Engine, QueryLanguage, Refusal, Refused, ServerUrl, TlsDemand, TlsVersion,
-    UrlFileContent,
+    UrlError, UrlFileContent,
 };
 use ciphertoll_net::blocking::Client;
 use ciphertoll_net::tls::{self, FilePurpose};
@@ -40,8 +40,10 @@ pub(super) fn password_of(passwords: &Passwords, name: &str) -> Secret {
     passwords.get(name).cloned().unwrap_or_else(|| Secret::new(Vec::new()))
 }
 
-/// Fails unless every TLS file that `url` names can be used. Does not connect.
+/// Fails unless every TLS file that `url` names can be used, and its TLS options protect. Does not connect.
 pub fn check_files(name: &str, url: &ServerUrl) -> Result<(), Error> {
+    let unprotected = |error: UrlError| Error::UrlTls { name: name.to_owned(), reason: error.to_string() };
+    url.check_protection().map_err(unprotected)?;
     let certificate = url.tls.identity.as_ref().map(|identity| identity.certificate_file.as_path());
     for (option, path) in url.files() {
         let checked = match option.content {

@@ -5,9 +5,8 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
-use ciphertoll_vocabulary::{Identity, Verification};
+use ciphertoll_vocabulary::{Identity, SqlFamily, SqlPlace, SqlUrl, SqlUrlError, Verification};
 use percent_encoding::percent_decode_str;
-use url::Url;
 
 use self::documents::DocumentsUrl;
 pub use self::documents::UrlHost;
@@ -98,10 +97,10 @@ impl UrlFileOption {
 /// A URL that cannot be used. Never includes the URL, which may contain a password.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum UrlError {
-    #[error(
-        "it is not a URL ({0}); write postgres://USER@HOST:PORT/DATABASE or mysql://USER@HOST:PORT/DATABASE"
-    )]
-    Shape(String),
+    #[error("it is not a URL; write postgres://USER@HOST:PORT/DATABASE or mysql://USER@HOST:PORT/DATABASE")]
+    Shape,
+    #[error(transparent)]
+    Syntax(SqlUrlError),
     #[error("{scheme}:// is not supported; the schemes are {}", schemes())]
     Scheme { scheme: String },
     #[error(
@@ -148,6 +147,11 @@ pub enum UrlError {
     Value { option: String, value: String, expected: &'static str },
     #[error("a client certificate needs its key, and a key its certificate")]
     HalfAnIdentity,
+    /// Anyone can get a certificate of the system's authorities.
+    #[error(
+        "{mode} does not verify the host name, and needs a CA of your own: write {authority}=FILE, or {full}"
+    )]
+    AnyonesCertificate { mode: String, authority: &'static str, full: String },
 }
 
 impl ServerUrl {
@@ -207,14 +211,20 @@ impl ServerUrl {
             let split = documents::split_password(text);
             return split.map_or_else(|| (text.to_owned(), None), |(text, password)| (text, Some(password)));
         }
-        let Ok(mut url) = Url::parse(text) else { return (text.to_owned(), None) };
-        let Some(password) = url.password().map(|password| percent_decode_str(password).collect::<Vec<u8>>())
-        else {
-            return (text.to_owned(), None);
-        };
-        match (url.set_password(None), String::from_utf8(password)) {
-            (Ok(()), Ok(password)) => (url.into(), Some(password)),
-            _ => (text.to_owned(), None),
+        let split = documents::split_password(text).filter(|(_, password)| !password.is_empty());
+        split.map_or_else(|| (text.to_owned(), None), |(text, password)| (text, Some(password)))
+    }
+
+    /// Fails if anyone can get a certificate that its TLS options accept: one of the system's authorities, for any name.
+    /// libpq and MySQL's clients refuse these options, too. Not an error of parsing: records of earlier versions have
+    /// such URLs.
+    pub fn check_protection(&self) -> Result<(), UrlError> {
+        let Some((_, words)) = option_names(self.engine) else { return Ok(()) };
+        match (self.tls.demand, &self.tls.ca_file) {
+            (TlsDemand::Always(Verification::Authority), None) => {
+                Err(words.anyones_certificate(Verification::Authority))
+            }
+            _ => Ok(()),
         }
     }
 }
@@ -237,37 +247,38 @@ impl FromStr for ServerUrl {
         if documents::is_one(text) {
             return documents::parse(text);
         }
-        let url = Url::parse(text).map_err(|error| UrlError::Shape(error.to_string()))?;
-        let known = SCHEMES.iter().find(|(scheme, ..)| *scheme == url.scheme());
-        let (_, engine, words) =
-            *known.ok_or_else(|| UrlError::Scheme { scheme: url.scheme().to_owned() })?;
-        if url.password().is_some() {
-            return Err(UrlError::Password);
+        let scheme = SqlUrl::scheme(text).map_err(|_| UrlError::Shape)?;
+        let known = SCHEMES.iter().find(|(known, ..)| *known == scheme);
+        let Some((_, engine, words)) = known else { return Err(UrlError::Scheme { scheme }) };
+        let url = SqlUrl::parse(text, words.family)?;
+        if url.user.is_empty() {
+            return Err(UrlError::NoUser(scheme));
         }
-        let user = decoded(url.username(), "user")?;
-        if user.is_empty() {
-            return Err(UrlError::NoUser(url.scheme().to_owned()));
-        }
-        let database = decoded(url.path().trim_start_matches('/'), "database")?;
         let mut options = Options::default();
-        for (name, value) in url.query_pairs() {
-            options.take(words, &name, &value)?;
+        for (name, value) in &url.options {
+            options.take(words, name, value)?;
         }
-        let port = url.port().unwrap_or(words.port);
-        let place = match options.socket.take() {
-            Some(socket) => UrlPlace::Socket((words.socket_file)(socket, port)),
-            None => UrlPlace::Host { host: host_of(&url)?, port },
+        let place = match url.place {
+            SqlPlace::Host { host, port } => UrlPlace::Host { host, port },
+            SqlPlace::Socket(file) => UrlPlace::Socket(file),
         };
-        let database = Some(database).filter(|name| !name.is_empty());
-        // As in libpq, a named CA file is used for verification.
-        let demand = match options.demand.unwrap_or_default() {
-            TlsDemand::Always(Verification::Off) if options.files.names(UrlFileContent::Authorities) => {
-                TlsDemand::Always(Verification::Authority)
-            }
-            demand => demand,
-        };
-        let tls = options.files.tls(demand, &place, words.disabled)?;
-        Ok(Self { text: text.to_owned(), engine, user, place, database, tls, documents: None })
+        let demand = options.demand(words)?;
+        let mut tls = options.files.tls(demand, &place, words.disabled)?;
+        if options.names_system(words) {
+            tls.ca_file = None;
+        }
+        let (text, engine, database) = (text.to_owned(), *engine, url.database);
+        Ok(Self { text, engine, user: url.user, place, database, tls, documents: None })
+    }
+}
+
+impl From<SqlUrlError> for UrlError {
+    fn from(error: SqlUrlError) -> Self {
+        match error {
+            SqlUrlError::Password => Self::Password,
+            SqlUrlError::NoHost => Self::NoHost,
+            error => Self::Syntax(error),
+        }
     }
 }
 
@@ -281,18 +292,17 @@ as_text!(ServerUrl);
 
 #[derive(Default)]
 struct Options {
-    socket: Option<PathBuf>,
     demand: Option<TlsDemand>,
     files: TlsFiles,
 }
 
 /// The option names of an engine's own clients.
 struct OptionNames {
-    port: u16,
+    family: SqlFamily,
     /// The option for TLS.
     mode: &'static str,
-    /// The option that names a socket.
-    socket: &'static str,
+    /// Options that name the place.
+    place: &'static [&'static str],
     files: &'static [UrlFileOption],
     /// The TLS modes: disabled; required; CA verified; CA and name verified; both with and without TLS, which is our
     /// extension.
@@ -303,14 +313,14 @@ struct OptionNames {
     compare: &'static str,
     /// The hint for an unsupported mode.
     expected: &'static str,
-    /// The socket's file, from the option's value and the port.
-    socket_file: fn(PathBuf, u16) -> PathBuf,
+    /// Instead of a CA file: the system's authorities.
+    system_authorities: Option<&'static str>,
 }
 
 const POSTGRES: OptionNames = OptionNames {
-    port: 5432,
+    family: SqlFamily::Postgres,
     mode: "sslmode",
-    socket: "host",
+    place: &["host", "port"],
     files: &[
         UrlFileOption::new("sslrootcert", UrlFileContent::Authorities),
         UrlFileOption::new("sslcert", UrlFileContent::Certificate),
@@ -320,14 +330,14 @@ const POSTGRES: OptionNames = OptionNames {
     disabled: "sslmode=disable",
     compare: "sslmode=compare",
     expected: "write compare to measure with TLS and without, or disable, require, verify-ca or verify-full",
-    // libpq's option names a directory, MySQL's a file.
-    socket_file: |directory, port| directory.join(format!(".s.PGSQL.{port}")),
+    // In libpq since PostgreSQL 16.
+    system_authorities: Some("system"),
 };
 
 const MYSQL: OptionNames = OptionNames {
-    port: 3306,
+    family: SqlFamily::MySql,
     mode: "ssl-mode",
-    socket: "socket",
+    place: &["socket"],
     files: &[
         UrlFileOption::new("ssl-ca", UrlFileContent::Authorities),
         UrlFileOption::new("ssl-cert", UrlFileContent::Certificate),
@@ -337,13 +347,23 @@ const MYSQL: OptionNames = OptionNames {
     disabled: "ssl-mode=DISABLED",
     compare: "ssl-mode=COMPARE",
     expected: "write COMPARE to measure with TLS and without, or DISABLED, REQUIRED, VERIFY_CA or VERIFY_IDENTITY",
-    socket_file: |socket, _| socket,
+    system_authorities: None,
 };
 
 impl OptionNames {
     fn options(&self) -> String {
         let files = self.files.iter().map(|option| option.name);
-        [self.mode].into_iter().chain(files).chain([self.socket]).collect::<Vec<_>>().join(", ")
+        [self.mode].into_iter().chain(files).chain(self.place.iter().copied()).collect::<Vec<_>>().join(", ")
+    }
+
+    fn anyones_certificate(&self, verification: Verification) -> UrlError {
+        let [_, off, authority, full, _] = self.demands.map(|demand| format!("{}={demand}", self.mode));
+        let mode = match verification {
+            Verification::Off => off,
+            Verification::Authority => authority,
+            Verification::Full => full.clone(),
+        };
+        UrlError::AnyonesCertificate { mode, authority: self.files[0].name, full }
     }
 }
 
@@ -357,13 +377,31 @@ impl Options {
         if name == words.mode {
             once(self.demand.is_none(), words.mode)?;
             self.demand = Some(demand(words, name, value)?);
-        } else if name == words.socket {
-            once(self.socket.is_none(), words.socket)?;
-            self.socket = Some(value.into());
         } else {
             return Err(UrlError::Option { option: name.to_owned(), known: words.options() });
         }
         Ok(())
+    }
+
+    fn demand(&self, words: &OptionNames) -> Result<TlsDemand, UrlError> {
+        match self.demand.unwrap_or_default() {
+            // As in libpq since PostgreSQL 16.
+            TlsDemand::Always(verification)
+                if self.names_system(words) && verification != Verification::Full =>
+            {
+                Err(words.anyones_certificate(verification))
+            }
+            // As in libpq, a named CA file is used for verification.
+            TlsDemand::Always(Verification::Off) if self.files.names(UrlFileContent::Authorities) => {
+                Ok(TlsDemand::Always(Verification::Authority))
+            }
+            demand => Ok(demand),
+        }
+    }
+
+    fn names_system(&self, words: &OptionNames) -> bool {
+        let file = self.files.path(UrlFileContent::Authorities);
+        words.system_authorities.is_some_and(|system| file.is_some_and(|file| file.as_os_str() == system))
     }
 }
 
@@ -427,13 +465,6 @@ fn demand(words: &OptionNames, option: &str, value: &str) -> Result<TlsDemand, U
         Some(_) => Ok(TlsDemand::Both),
         None => Err(UrlError::Value { option: option.to_owned(), value: value.to_owned(), expected }),
     }
-}
-
-/// The host without the brackets of an IPv6 address.
-fn host_of(url: &Url) -> Result<String, UrlError> {
-    let host = decoded(url.host_str().unwrap_or_default(), "host")?;
-    let host = host.trim_start_matches('[').trim_end_matches(']').to_owned();
-    if host.is_empty() { Err(UrlError::NoHost) } else { Ok(host) }
 }
 
 fn decoded(text: &str, what: &'static str) -> Result<String, UrlError> {

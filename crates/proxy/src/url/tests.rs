@@ -28,6 +28,22 @@ fn a_url_names_address_database_and_encryption() {
         ("mariadb://a@db.example/?ssl-ca=/ca.pem", "db.example:3306", None, tls(full, Some("/ca.pem"))),
         ("mysql://a@h/?ssl-mode=REQUIRED&ssl-ca=/ca.pem", "h:3306", None, tls(authority, Some("/ca.pem"))),
         ("mysql://a@h:1/shop?ssl-mode=DISABLED&socket=/run/x", "unix:/run/x", Some("shop"), plain()),
+        // libpq's other ways to name a socket.
+        ("postgres://a@%2Frun%2Fpg/?sslmode=disable", "unix:/run/pg/.s.PGSQL.5432", Some("a"), plain()),
+        (
+            "postgres://a@/d?host=/run/pg&port=6&sslmode=disable",
+            "unix:/run/pg/.s.PGSQL.6",
+            Some("d"),
+            plain(),
+        ),
+        ("postgres://a@/d?host=db.example&port=6", "db.example:6", Some("d"), tls(full, None)),
+        // A file's name has a +, and no space.
+        ("postgres://a@h?sslrootcert=/a+b.pem", "h:5432", Some("a"), tls(full, Some("/a+b.pem"))),
+        ("postgres://a@h?sslrootcert=system", "h:5432", Some("a"), tls(full, None)),
+        ("postgres://a@h?sslrootcert=system&sslmode=verify-full", "h:5432", Some("a"), tls(full, None)),
+        ("postgres://a@h?sslrootcert=./system", "h:5432", Some("a"), tls(full, Some("./system"))),
+        // MySQL's clients know no such word.
+        ("mysql://a@h?ssl-ca=system", "h:3306", None, tls(full, Some("system"))),
     ] {
         let parsed = parse(url).unwrap();
         assert_eq!((parsed.address.to_string().as_str(), parsed.database.as_deref()), (address, database));
@@ -54,12 +70,97 @@ fn plaintext_must_be_requested_explicitly() {
     }
 }
 
+/// libpq from PostgreSQL 16 on: `weak sslmode "require" may not be used with sslrootcert=system (use "verify-full")`. It
+/// refuses `verify-ca` without a CA file, as MySQL's clients refuse `VERIFY_CA`.
+#[test]
+fn a_certificate_that_anyone_can_get_does_not_suffice() {
+    let (postgres, mysql) = (ProtocolKind::Postgres, ProtocolKind::MySql);
+    for (url, mode, protocol) in [
+        ("postgres://a@h?sslmode=require&sslrootcert=system", "sslmode=require", postgres),
+        ("postgres://a@h?sslrootcert=system&sslmode=verify-ca", "sslmode=verify-ca", postgres),
+        ("postgres://a@h?sslmode=verify-ca", "sslmode=verify-ca", postgres),
+        ("mysql://a@h?ssl-mode=VERIFY_CA", "ssl-mode=VERIFY_CA", mysql),
+    ] {
+        let mode = mode.to_owned();
+        assert_eq!(parse(url), Err(UrlError::AnyonesCertificate { mode, protocol }), "{url}");
+    }
+    let error = parse("postgres://a@h?sslmode=verify-ca").unwrap_err().to_string();
+    assert_eq!(
+        error,
+        "sslmode=verify-ca does not verify the host name, and needs a CA of your own: write sslrootcert=FILE, or \
+         sslmode=verify-full"
+    );
+    let disabled = parse("postgres://a@h?sslmode=disable&sslrootcert=system");
+    assert_eq!(disabled, Err(UrlError::FileWithoutTls { option: "sslrootcert", protocol: postgres }));
+}
+
+/// Options of libpq and of MySQL's clients that would protect more, or less, than what is supported.
+#[test]
+fn no_option_is_ignored() {
+    for name in [
+        "sslnegotiation",
+        "channel_binding",
+        "require_auth",
+        "ssl_min_protocol_version",
+        "ssl_max_protocol_version",
+        "sslcrl",
+        "sslcrldir",
+        "sslpassword",
+        "sslcertmode",
+        "sslsni",
+        "sslcompression",
+        "requiressl",
+        "ssl",
+        "gssencmode",
+        "hostaddr",
+        "service",
+        "passfile",
+        "target_session_attrs",
+        "options",
+        "SSLMODE",
+        "ssl-mode",
+    ] {
+        let url = parse(&format!("postgres://a@h?{name}=x"));
+        assert_eq!(url, Err(UrlError::Option { name: name.to_owned(), protocol: ProtocolKind::Postgres }));
+    }
+    for name in [
+        "ssl-verify-server-cert",
+        "ssl_mode",
+        "ssl-capath",
+        "ssl-crl",
+        "ssl-crlpath",
+        "ssl-cipher",
+        "ssl-fp",
+        "ssl",
+        "tls-version",
+        "tls-ciphersuites",
+        "sslmode",
+        "get-server-public-key",
+        "SSL-MODE",
+        "host",
+        "port",
+    ] {
+        let url = parse(&format!("mysql://a@h?{name}=x"));
+        assert_eq!(url, Err(UrlError::Option { name: name.to_owned(), protocol: ProtocolKind::MySql }));
+    }
+}
+
+#[test]
+fn a_socket_or_several_hosts_are_not_taken_for_a_name() {
+    let several = Err(UrlError::Syntax(SqlUrlError::SeveralHosts));
+    assert_eq!(parse("postgres://a@h1,h2/?sslmode=disable"), several);
+    assert_eq!(parse("postgres://a@h1:1,h2:2/?sslmode=disable"), several);
+    let socket = Err(UrlError::SocketNeedsDisable(ProtocolKind::Postgres));
+    assert_eq!(parse("postgres://a@%2Frun%2Fpg"), socket);
+    assert_eq!(parse("postgres://a@h/db#x"), Err(UrlError::Syntax(SqlUrlError::Fragment)));
+}
+
 #[test]
 fn errors_name_the_part_that_cannot_be_used() {
-    assert!(matches!(parse("db.example"), Err(UrlError::Shape(_))));
+    assert_eq!(parse("db.example"), Err(UrlError::Shape));
     assert_eq!(parse("mongodb://a@h"), Err(UrlError::Scheme("mongodb".to_owned())));
     assert_eq!(parse("postgres://h/db"), Err(UrlError::NoUser));
-    assert_eq!(parse("postgres://a@h/%ff"), Err(UrlError::NoText("database")));
+    assert_eq!(parse("postgres://a@h/%ff"), Err(UrlError::Syntax(SqlUrlError::NoText("database"))));
     assert_eq!(parse("postgres://a@h/?sslcert=/c"), Err(UrlError::IncompleteIdentity));
     for protocol in [ProtocolKind::Postgres, ProtocolKind::MySql] {
         let scheme = if protocol == ProtocolKind::Postgres { "postgres" } else { "mysql" };

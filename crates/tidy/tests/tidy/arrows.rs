@@ -26,7 +26,7 @@ const ARROWS: [(&str, &[&str]); 25] = [
     ("experiment", &["model", "record", "stats", "lab", "load", "link", "hosts", "primitives"]),
     ("advice", &["model", "stats"]),
     ("report", &["model", "presets", "stats", "advice"]),
-    ("proxy", &["wire", "net"]),
+    ("proxy", &["vocabulary", "wire", "net"]),
     ("tde", &[]),
     ("tde-preload", &["tde"]),
     (

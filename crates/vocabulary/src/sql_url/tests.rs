@@ -50,7 +50,17 @@ fn a_place_that_is_not_one_host_is_refused() {
     for url in ["a@h1,h2/db", "a@h1:1,h2:2/db", "a@h1%2Ch2/db", "a@/db?host=h1,h2", "a@h/db?port=1,2"] {
         assert_eq!(parse(url), Err(SqlUrlError::SeveralHosts), "{url}");
     }
-    for url in ["a@h!", "a@%40abstract", "a@h%20x", "a@[::1", "a@[h]", "a@::1", "a@/?host=run/pg", "a@[::1]x", "a@h:1:2"] {
+    for url in [
+        "a@h!",
+        "a@%40abstract",
+        "a@h%20x",
+        "a@[::1",
+        "a@[h]",
+        "a@::1",
+        "a@/?host=run/pg",
+        "a@[::1]x",
+        "a@h:1:2",
+    ] {
         assert_eq!(parse(url), Err(SqlUrlError::Host), "{url}");
     }
     for url in ["a@h:0", "a@h:65536", "a@h:+1", "a@h:x", "a@h/?port=0", "a@h/?port="] {

@@ -37,6 +37,112 @@ fn sockets_are_given_as_in_each_engines_clients() {
     assert_eq!(url.place, UrlPlace::Socket("/run/postgresql/.s.PGSQL.5432".into()));
     let url = parse("mariadb://app@localhost/shop?socket=/run/mysqld/mysqld.sock").unwrap();
     assert_eq!(url.place, UrlPlace::Socket("/run/mysqld/mysqld.sock".into()));
+    for text in ["postgres://app@%2Frun%2Fpg:6/shop", "postgres://app@/shop?host=/run/pg&port=6"] {
+        let url = parse(text).unwrap();
+        assert_eq!(url.place, UrlPlace::Socket("/run/pg/.s.PGSQL.6".into()), "{text}");
+        assert_eq!((url.database.as_deref(), url.to_string().as_str()), (Some("shop"), text));
+    }
+    let named = parse("postgres://app@/shop?host=db.example").unwrap();
+    assert_eq!(named.place, UrlPlace::Host { host: "db.example".to_owned(), port: 5432 });
+}
+
+#[test]
+fn what_is_not_one_server_is_refused() {
+    let several = Err(UrlError::Syntax(SqlUrlError::SeveralHosts));
+    assert_eq!(parse("postgres://a@h1,h2/db?sslmode=disable"), several);
+    assert_eq!(parse("mysql://a@h1:1,h2:2/db"), several);
+    assert_eq!(parse("postgres://a@h/db#x"), Err(UrlError::Syntax(SqlUrlError::Fragment)));
+    assert_eq!(parse("postgres://a@/db"), Err(UrlError::NoHost));
+}
+
+/// libpq from PostgreSQL 16 on: `weak sslmode "require" may not be used with sslrootcert=system (use "verify-full")`.
+#[test]
+fn the_systems_authorities_can_be_named_and_then_the_name_is_verified() {
+    for mode in ["", "&sslmode=verify-full"] {
+        let url = parse(&format!("postgres://a@h?sslrootcert=system{mode}")).unwrap();
+        assert_eq!(url.tls.demand, TlsDemand::Always(Verification::Full), "{mode}");
+        assert_eq!((url.tls.ca_file.as_ref(), url.files().len()), (None, 0), "{mode}");
+    }
+    let both = parse("postgres://a@h?sslrootcert=system&sslmode=compare").unwrap();
+    assert_eq!((both.tls.demand, both.tls.verification()), (TlsDemand::Both, Verification::Full));
+    for mode in ["require", "verify-ca"] {
+        let refused = parse(&format!("postgres://a@h?sslrootcert=system&sslmode={mode}"));
+        assert!(matches!(refused, Err(UrlError::AnyonesCertificate { .. })), "{mode}: {refused:?}");
+    }
+    let disabled = parse("postgres://a@h?sslrootcert=system&sslmode=disable");
+    assert!(matches!(disabled, Err(UrlError::FileWithoutTls { .. })), "{disabled:?}");
+    let twice = parse("postgres://a@h?sslrootcert=system&sslrootcert=/ca.pem");
+    assert_eq!(twice, Err(UrlError::Twice { option: "sslrootcert" }));
+    assert_eq!(parse("postgres://a@h?host=/run&sslrootcert=system"), Err(UrlError::TlsOverSocket));
+    // MySQL's clients know no such word, and a path is a path.
+    for text in ["mysql://a@h?ssl-ca=system", "postgres://a@h?sslrootcert=./system"] {
+        assert!(parse(text).unwrap().tls.ca_file.is_some(), "{text}");
+    }
+}
+
+/// Records of earlier versions have such URLs: they are parsed, and no run uses them.
+#[test]
+fn a_certificate_that_anyone_can_get_does_not_suffice() {
+    for (text, advice) in [
+        ("postgres://a@h?sslmode=verify-ca", "sslrootcert=FILE, or sslmode=verify-full"),
+        ("mysql://a@h?ssl-mode=VERIFY_CA", "ssl-ca=FILE, or ssl-mode=VERIFY_IDENTITY"),
+    ] {
+        let refused = parse(text).unwrap().check_protection().unwrap_err().to_string();
+        assert!(refused.ends_with(advice), "{refused}");
+    }
+    for text in [
+        "postgres://a@h?sslmode=verify-ca&sslrootcert=/ca.pem",
+        "postgres://a@h?sslmode=require",
+        "postgres://a@h?sslmode=verify-full",
+        "postgres://a@h?sslmode=compare",
+        "mysql://a@h",
+        // As in MongoDB's drivers.
+        "mongodb://a@h/?tlsAllowInvalidHostnames=true",
+    ] {
+        assert_eq!(parse(text).unwrap().check_protection(), Ok(()), "{text}");
+    }
+}
+
+/// Options of libpq and of MySQL's clients that would protect more, or less, than what is supported.
+#[test]
+fn no_option_is_ignored() {
+    for option in [
+        "sslnegotiation",
+        "channel_binding",
+        "require_auth",
+        "ssl_min_protocol_version",
+        "ssl_max_protocol_version",
+        "sslcrl",
+        "sslcrldir",
+        "sslpassword",
+        "sslcertmode",
+        "requiressl",
+        "ssl",
+        "gssencmode",
+        "hostaddr",
+        "service",
+        "SSLMODE",
+        "ssl-mode",
+    ] {
+        let url = parse(&format!("postgres://a@h?{option}=x"));
+        assert!(matches!(url, Err(UrlError::Option { .. })), "{option}");
+    }
+    for option in [
+        "ssl-verify-server-cert",
+        "ssl_mode",
+        "ssl-capath",
+        "ssl-crl",
+        "ssl-cipher",
+        "ssl",
+        "tls-version",
+        "sslmode",
+        "SSL-MODE",
+        "host",
+        "port",
+    ] {
+        let url = parse(&format!("mysql://a@h?{option}=x"));
+        assert!(matches!(url, Err(UrlError::Option { .. })), "{option}");
+    }
 }
 
 #[test]
@@ -104,14 +210,20 @@ fn a_password_is_removed_and_never_kept() {
     let refused = parse("postgres://app:secret@h/db").unwrap_err();
     assert_eq!(refused, UrlError::Password);
     assert!(!refused.to_string().contains("secret"));
+    // As it was written, also where a URL library would write it in another way.
+    let (text, password) = ServerUrl::split_password("postgres://app:p@ss#@h/../a?sslrootcert=/a b");
+    assert_eq!(
+        (text.as_str(), password.as_deref()),
+        ("postgres://app@h/../a?sslrootcert=/a b", Some("p@ss#"))
+    );
     let (text, password) = ServerUrl::split_password("not a url");
     assert_eq!((text.as_str(), password), ("not a url", None));
 }
 
 #[test]
 fn errors_name_what_is_missing() {
-    assert!(matches!(parse("localhost"), Err(UrlError::Shape(_))));
+    assert_eq!(parse("localhost"), Err(UrlError::Shape));
     assert!(matches!(parse("oracle://a@h"), Err(UrlError::Scheme { scheme }) if scheme == "oracle"));
     assert!(matches!(parse("postgres://h/db"), Err(UrlError::NoUser(_))));
-    assert_eq!(parse("postgres://a@h/%ff"), Err(UrlError::NoText("database")));
+    assert_eq!(parse("postgres://a@h/%ff"), Err(UrlError::Syntax(SqlUrlError::NoText("database"))));
 }
