@@ -10,11 +10,13 @@ use std::path::{Path, PathBuf};
 use ciphertoll_lab::Passwords;
 use ciphertoll_model::{Engine, ExitCode, LoginMechanism, ServerLevel, ServerUrl, UrlPlace};
 use ciphertoll_wire::Secret;
-use ciphertoll_wire::postgres::password_file::{self, PasswordQuery};
+use ciphertoll_wire::postgres::password_file::{self, PasswordQuery, PasswordServer};
 use console::Term;
 
 use crate::failure::Failure;
 use crate::progress::tell;
+
+mod option_files;
 
 /// Applies to all servers at URLs; with the suffix `_NAME`, to one.
 const VARIABLE: &str = "CIPHERTOLL_PASSWORD";
@@ -107,51 +109,41 @@ fn from_file(url: &ServerUrl) -> Option<Secret> {
         Some(path) => PathBuf::from(path),
         None => PathBuf::from(env::var_os("HOME")?).join(file),
     };
-    let text = read_private(&path)?;
-    let password =
-        if url.engine() == Engine::Postgres { from_pgpass(&text, url) } else { from_defaults(&text) };
-    password.map(|password| Secret::new(password.into_bytes()))
+    let bytes = read_private(&path)?;
+    let password = match url.engine() {
+        Engine::Postgres => from_pgpass(&bytes, url),
+        engine => option_files::password(engine, &path, &bytes),
+    };
+    password.map(Secret::new)
 }
 
 /// Ignores a file that others can read, with a warning, as libpq does.
-fn read_private(path: &Path) -> Option<String> {
-    let mode = fs::metadata(path).ok()?.mode();
-    if mode & OTHERS != 0 {
+fn read_private(path: &Path) -> Option<Vec<u8>> {
+    let metadata = fs::metadata(path).ok()?;
+    // `/dev/null` means no file. Reading a pipe could block.
+    if !metadata.is_file() {
+        return None;
+    }
+    if metadata.mode() & OTHERS != 0 {
         tell(&format!("{} is ignored because others can read it; run chmod 600 on it", path.display()));
         return None;
     }
-    fs::read_to_string(path).ok()
-}
-
-fn from_pgpass(text: &str, url: &ServerUrl) -> Option<String> {
-    let (host, port) = match &url.place {
-        UrlPlace::Host { host, port } => (host.as_str(), Some(*port)),
-        UrlPlace::Socket(_) => ("localhost", None),
-    };
-    let database = url.database.as_ref().unwrap_or(&url.user);
-    password_file::find_password(text, &PasswordQuery { host, port, database, user: &url.user })
-}
-
-/// `password` in the groups `client` and `client-mariadb`; the last one wins.
-fn from_defaults(text: &str) -> Option<String> {
-    let mut group = "";
-    let mut found = None;
-    for line in text.lines().map(str::trim) {
-        if let Some(name) = line.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')) {
-            group = name.trim();
-        } else if let Some((name, value)) = line.split_once('=')
-            && matches!(group, "client" | "client-mariadb")
-            && name.trim() == "password"
-        {
-            found = Some(unquoted(value.trim()).to_owned());
+    match fs::read(path) {
+        Ok(bytes) => Some(bytes),
+        Err(error) => {
+            tell(&format!("{} is ignored because it cannot be read: {error}", path.display()));
+            None
         }
     }
-    found
 }
 
-fn unquoted(value: &str) -> &str {
-    let inner = |quote: char| value.strip_prefix(quote)?.strip_suffix(quote);
-    inner('"').or_else(|| inner('\'')).unwrap_or(value)
+fn from_pgpass(file: &[u8], url: &ServerUrl) -> Option<Vec<u8>> {
+    let server = match &url.place {
+        UrlPlace::Host { host, port } => PasswordServer::Host { name: host, port: *port },
+        UrlPlace::Socket(path) => PasswordServer::Socket(path),
+    };
+    let database = url.database.as_ref().unwrap_or(&url.user);
+    password_file::find_password(file, &PasswordQuery { server, database, user: &url.user })
 }
 
 #[cfg(test)]
@@ -164,24 +156,14 @@ mod tests {
 
     #[test]
     fn the_first_matching_line_of_pgpass_has_the_password() {
-        let text =
-            "# a comment\nother:5432:shop:app:no\ndb.example:*:shop:app:pa\\:ss\\\\word:more\n*:*:*:*:all\n";
-        assert_eq!(
-            from_pgpass(text, &url("postgres://app@db.example/shop")).as_deref(),
-            Some("pa:ss\\word:more")
-        );
-        assert_eq!(from_pgpass(text, &url("postgres://app@else/shop")).as_deref(), Some("all"));
-        assert_eq!(from_pgpass("db.example:5432:shop:app", &url("postgres://app@db.example/shop")), None);
-        let socket = url("postgres://app@localhost/shop?host=/run");
-        assert_eq!(from_pgpass("localhost:5432:shop:app:x", &socket).as_deref(), Some("x"));
-    }
-
-    #[test]
-    fn only_client_groups_of_a_defaults_file_are_read() {
-        let text = "[mysqld]\npassword=no\n[client]\nuser=a\npassword = \"a b\"\n[mysqldump]\npassword=no\n";
-        assert_eq!(from_defaults(text).as_deref(), Some("a b"));
-        assert_eq!(from_defaults("[client]\npassword\n"), None);
-        assert_eq!(from_defaults("password=x"), None);
+        let file = b"caf\xe9:5432:shop:app:no\ndb.example:*:shop:app:pa\\:ss\\\\word\xff:more\n*:*:*:*:all\n";
+        let of = |text: &str| from_pgpass(file, &url(text));
+        assert_eq!(of("postgres://app@db.example/shop").as_deref(), Some(&b"pa:ss\\word\xff"[..]));
+        assert_eq!(of("postgres://app@else/shop").as_deref(), Some(&b"all"[..]));
+        assert_eq!(from_pgpass(b"db.example:5432:shop:app", &url("postgres://app@db.example/shop")), None);
+        let socket = url("postgres://app@localhost/shop?host=/run/pg");
+        let by_directory = from_pgpass(b"localhost:5432:shop:app:no\n/run/pg:5432:shop:app:x", &socket);
+        assert_eq!(by_directory.as_deref(), Some(&b"x"[..]));
     }
 
     #[test]

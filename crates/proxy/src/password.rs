@@ -8,7 +8,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use ciphertoll_wire::Secret;
-use ciphertoll_wire::postgres::password_file::{self, PasswordQuery};
+use ciphertoll_wire::postgres::password_file::{self, PasswordQuery, PasswordServer};
 
 use crate::url::{ProtocolKind, ServerAddress, ServerUrl};
 
@@ -92,12 +92,16 @@ pub fn find_in_password_file(url: &ServerUrl) -> Result<Option<Secret>, Password
         return Ok(None);
     };
     let Ok(metadata) = fs::metadata(&path) else { return Ok(None) };
+    // As to libpq, `/dev/null` has no password. Reading a pipe could block.
+    if !metadata.is_file() {
+        return Ok(None);
+    }
     if metadata.mode() & OTHERS != 0 {
         return Err(PasswordError::Readable(path));
     }
-    let text = fs::read_to_string(&path);
-    let text = text.map_err(|error| PasswordError::Unreadable { path, reason: error.to_string() })?;
-    Ok(from_pgpass(&text, url).map(|password| Secret::new(password.into_bytes())))
+    let file =
+        fs::read(&path).map_err(|error| PasswordError::Unreadable { path, reason: error.to_string() })?;
+    Ok(from_pgpass(&file, url).map(Secret::new))
 }
 
 /// Where a password was looked for. Only the user in the server's URL has the environment variables.
@@ -112,13 +116,13 @@ pub(crate) fn searched(protocol: ProtocolKind, is_of_url: bool) -> &'static str 
     }
 }
 
-fn from_pgpass(text: &str, url: &ServerUrl) -> Option<String> {
-    let (host, port) = match &url.address {
-        ServerAddress::Host { host, port } => (host.as_str(), Some(*port)),
-        ServerAddress::Socket(_) => ("localhost", None),
+fn from_pgpass(file: &[u8], url: &ServerUrl) -> Option<Vec<u8>> {
+    let server = match &url.address {
+        ServerAddress::Host { host, port } => PasswordServer::Host { name: host, port: *port },
+        ServerAddress::Socket(path) => PasswordServer::Socket(path),
     };
     let database = url.database.as_deref().unwrap_or(&url.user);
-    password_file::find_password(text, &PasswordQuery { host, port, database, user: &url.user })
+    password_file::find_password(file, &PasswordQuery { server, database, user: &url.user })
 }
 
 #[cfg(test)]
@@ -153,12 +157,14 @@ mod tests {
 
     #[test]
     fn the_first_matching_line_has_the_password() {
-        let text = "# a comment\nother:5432:shop:app:no\ndb.example:*:shop:app:pa\\:ss\\\\word:more\n\
-                    *:*:*:*:all\n";
-        let of = |url: &str| from_pgpass(text, &url.parse().unwrap());
-        assert_eq!(of("postgres://app@db.example/shop").as_deref(), Some("pa:ss\\word:more"));
-        assert_eq!(of("postgres://app@else/shop").as_deref(), Some("all"));
+        let file = b"caf\xe9:5432:shop:app:no\ndb.example:*:shop:app:pa\\:ss\\\\word\xff:more\n*:*:*:*:all\n";
+        let of = |url: &str| from_pgpass(file, &url.parse().unwrap());
+        assert_eq!(of("postgres://app@db.example/shop").as_deref(), Some(&b"pa:ss\\word\xff"[..]));
+        assert_eq!(of("postgres://app@else/shop").as_deref(), Some(&b"all"[..]));
         let url = "postgres://app@db.example/shop".parse().unwrap();
-        assert_eq!(from_pgpass("db.example:5432:shop:app", &url), None);
+        assert_eq!(from_pgpass(b"db.example:5432:shop:app", &url), None);
+        let url = "postgres://app@/shop?host=/run/pg&port=1&sslmode=disable".parse().unwrap();
+        let file = b"localhost:*:*:*:no\n/run/pg:1:shop:app:x\n";
+        assert_eq!(from_pgpass(file, &url).as_deref(), Some(&b"x"[..]));
     }
 }

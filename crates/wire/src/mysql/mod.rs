@@ -4,6 +4,7 @@
 //! - [`auth`]: the authentication plugins, both sides.
 //! - [`client`]: the login ([`MySqlConnect`]) and the readers of responses.
 //! - [`server`]: the server side of a login.
+//! - [`option_file`]: the option files of the clients.
 //! - [`relay`]: what a proxy between client and server needs.
 //! - [`sql`]: what a statement's text says about its effects on the session.
 //!
@@ -14,6 +15,7 @@ pub mod auth;
 pub mod client;
 pub mod codec;
 pub mod error;
+pub mod option_file;
 pub mod relay;
 pub mod server;
 pub mod sql;
