@@ -65,14 +65,15 @@ fn check_key(path: &Path, certificate: &Path) -> Result<(), FileError> {
 }
 
 /// The certificates in `path`, at least one, all of them intact.
-fn certificates(purpose: FilePurpose, path: &Path) -> Result<Vec<X509>, FileError> {
+pub(super) fn certificates(purpose: FilePurpose, path: &Path) -> Result<Vec<X509>, FileError> {
     let unusable = |reason| FileError::unusable(purpose, path, reason);
     let certificates = X509::stack_from_pem(&read(purpose, path)?)
         .map_err(|_| unusable("a certificate in it is damaged"))?;
     if certificates.is_empty() { Err(unusable("it holds no certificate in PEM")) } else { Ok(certificates) }
 }
 
-fn private_key(path: &Path) -> Result<PKey<Private>, FileError> {
+/// An unencrypted key.
+pub(super) fn private_key(path: &Path) -> Result<PKey<Private>, FileError> {
     let unusable = |reason| FileError::unusable(FilePurpose::Key, path, reason);
     let pem = read(FilePurpose::Key, path)?;
     let mut is_encrypted = false;

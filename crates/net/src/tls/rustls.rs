@@ -4,19 +4,23 @@ mod openssl_verifier;
 mod resumption;
 mod session;
 
+use std::fmt;
 use std::path::Path;
 use std::sync::Arc;
 
+use openssl::error::ErrorStack;
 use rustls::client::WantsClientCert;
 use rustls::crypto::aws_lc_rs::{ALL_KX_GROUPS, default_provider};
 use rustls::crypto::{CryptoProvider, SupportedKxGroup};
-use rustls::pki_types::pem::{self, PemObject};
-use rustls::pki_types::{CertificateDer, DnsName, PrivateKeyDer, ServerName};
+use rustls::pki_types::{CertificateDer, DnsName, PrivatePkcs8KeyDer, ServerName};
+use rustls::sign::{CertifiedKey, SingleCertAndKey};
 use rustls::version::{TLS12, TLS13};
 use rustls::{ClientConfig, ConfigBuilder, RootCertStore, SupportedProtocolVersion};
 
 use self::openssl_verifier::OpenSslVerifier;
 use self::session::{RustlsSession, suite_label};
+use super::files::{self, FileError, FilePurpose, check_file};
+use super::openssl::first_line;
 use super::session::{TlsContext, TlsSession};
 use super::{
     Group, Identity, PeerName, Resumption, SecurityLevel, Settings, TlsVersion, TrustAnchors, Verification,
@@ -166,10 +170,13 @@ fn authorities(anchors: &TrustAnchors) -> Result<RootCertStore, Error> {
     Ok(store)
 }
 
+/// Files are read by OpenSSL, with either library: what one accepts, the other accepts.
 fn add_file(store: &mut RootCertStore, file: &Path) -> Result<(), Error> {
-    let cannot_use = |reason: String| Error::TlsSettings(format!("CA file {}: {reason}", file.display()));
-    for certificate in read_certificates(file).map_err(cannot_use)? {
-        store.add(certificate).map_err(|error| cannot_use(error.to_string()))?;
+    for certificate in files::certificates(FilePurpose::Authorities, file).map_err(file_error)? {
+        let cannot_use =
+            |error: &dyn fmt::Display| Error::TlsSettings(format!("CA file {}: {error}", file.display()));
+        let der = certificate.to_der().map_err(|error| cannot_use(&first_line(&error)))?;
+        store.add(CertificateDer::from(der)).map_err(|error| cannot_use(&error))?;
     }
     Ok(())
 }
@@ -179,36 +186,36 @@ fn add_system(store: &mut RootCertStore) {
     store.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
 }
 
+/// The client's certificate and key. Whether they belong together is checked by OpenSSL: rustls parses the certificate for
+/// that, and refuses version 1. The server decides whether it accepts one.
 fn with_identity(
     builder: ConfigBuilder<ClientConfig, WantsClientCert>,
     identity: &Identity,
 ) -> Result<ClientConfig, Error> {
     let Identity { certificate_file, key_file } = identity;
-    let cannot_use = |what: &str, file: &Path, reason: String| {
-        Error::TlsSettings(format!("{what} {}: {reason}", file.display()))
+    check_file(FilePurpose::Key, key_file, certificate_file).map_err(file_error)?;
+    let unusable = |what: &'static str, file: &Path| {
+        let file = file.display().to_string();
+        move |error: ErrorStack| Error::TlsSettings(format!("{what} {file}: {}", first_line(&error)))
     };
-    let chain = read_certificates(certificate_file)
-        .map_err(|reason| cannot_use("client certificate", certificate_file, reason))?;
-    let cannot_use_key = |reason: String| cannot_use("client key", key_file, reason);
-    let key = PrivateKeyDer::from_pem_file(key_file).map_err(|error| cannot_use_key(pem_reason(&error)))?;
-    builder.with_client_auth_cert(chain, key).map_err(|error| cannot_use_key(error.to_string()))
+    let chain = files::certificates(FilePurpose::Certificate, certificate_file).map_err(file_error)?;
+    let chain: Result<Vec<_>, _> =
+        chain.iter().map(|certificate| certificate.to_der().map(CertificateDer::from)).collect();
+    let chain = chain.map_err(unusable("client certificate", certificate_file))?;
+    let key = files::private_key(key_file).map_err(file_error)?;
+    let key = key.private_key_to_pkcs8().map_err(unusable("client key", key_file))?;
+    let key = builder
+        .crypto_provider()
+        .key_provider
+        .load_private_key(PrivatePkcs8KeyDer::from(key).into())
+        .map_err(|error| Error::TlsSettings(format!("client key {}: {error}", key_file.display())))?;
+    let certified = CertifiedKey::new(chain, key);
+    Ok(builder.with_client_cert_resolver(Arc::new(SingleCertAndKey::from(certified))))
 }
 
-/// All certificates in a PEM file, at least one.
-fn read_certificates(file: &Path) -> Result<Vec<CertificateDer<'static>>, String> {
-    let certificates: Result<Vec<_>, _> = CertificateDer::pem_file_iter(file).and_then(Iterator::collect);
-    match certificates {
-        Ok(certificates) if certificates.is_empty() => Err("there is no certificate in it".to_owned()),
-        Ok(certificates) => Ok(certificates),
-        Err(error) => Err(pem_reason(&error)),
-    }
-}
-
-fn pem_reason(error: &pem::Error) -> String {
-    match error {
-        pem::Error::Io(error) => error.to_string(),
-        other => other.to_string(),
-    }
+#[expect(clippy::needless_pass_by_value, reason = "is handed to map_err as it is")]
+fn file_error(error: FileError) -> Error {
+    Error::TlsSettings(error.to_string())
 }
 
 fn server_name(peer: &PeerName) -> Result<ServerName<'static>, Error> {

@@ -13,7 +13,7 @@ use ::openssl::hash::MessageDigest;
 use ::openssl::nid::Nid;
 use ::openssl::pkey::{PKey, Private};
 use ::openssl::rsa::Rsa;
-use ::openssl::ssl::{Ssl, SslContext, SslMethod, SslStream, SslVersion};
+use ::openssl::ssl::{Ssl, SslContext, SslMethod, SslStream, SslVerifyMode, SslVersion};
 use ::openssl::x509::extension::SubjectAlternativeName;
 use ::openssl::x509::{X509, X509NameBuilder};
 use ::rustls::crypto::SupportedKxGroup;
@@ -343,6 +343,82 @@ fn a_resumed_session_has_no_signature() {
         });
         assert_eq!(signatures, [(false, true), (true, false)], "{version:?}");
     }
+}
+
+/// Ways in which files of certificates and keys are written. OpenSSL, and so libpq, reads them all.
+#[test]
+fn client_certificates_are_read_as_openssl_reads_them() {
+    const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
+    let certified = Certified::p256();
+    let group = EcGroup::from_curve_name(Nid::X9_62_PRIME256V1).unwrap();
+    let key = EcKey::generate(&group).unwrap();
+    let sec1 = key.private_key_to_pem().unwrap();
+    let key = PKey::from_ec_key(key).unwrap();
+    let pkcs8 = key.private_key_to_pem_pkcs8().unwrap();
+    let crlf = |pem: &[u8]| String::from_utf8(pem.to_vec()).unwrap().replace('\n', "\r\n").into_bytes();
+    let with_parameters =
+        [b"-----BEGIN EC PARAMETERS-----\nBggqhkjOPQMBBw==\n-----END EC PARAMETERS-----\n", &sec1[..]];
+    for version in [1, 3] {
+        let certificate = client_certificate(&key, version);
+        for (what, certificate, key) in [
+            ("as usual", certificate.clone(), pkcs8.clone()),
+            ("CRLF", crlf(&certificate), crlf(&pkcs8)),
+            ("BOM", [BYTE_ORDER_MARK, &certificate].concat(), [BYTE_ORDER_MARK, &pkcs8].concat()),
+            ("text", [b"Bag Attributes\n", &certificate[..]].concat(), with_parameters.concat()),
+            ("one file", [&sec1[..], &certificate].concat(), [&sec1[..], &certificate].concat()),
+        ] {
+            let files = [certificate, key].map(|bytes| {
+                let mut file = NamedTempFile::new().unwrap();
+                file.write_all(&bytes).unwrap();
+                file
+            });
+            let [certificate_file, key_file] = files.each_ref().map(|file| file.path().to_owned());
+            check_file(FilePurpose::Certificate, &certificate_file, &certificate_file).unwrap();
+            check_file(FilePurpose::Key, &key_file, &certificate_file).unwrap();
+            for library in [TlsLibrary::OpenSsl, TlsLibrary::Rustls] {
+                let identity =
+                    Identity { certificate_file: certificate_file.clone(), key_file: key_file.clone() };
+                let settings =
+                    Settings { identity: Some(identity), ..certified.settings(library, TlsVersion::Tls13) };
+                let name = name_at_server(&certified, &settings);
+                assert_eq!(name.as_deref(), Some("client"), "{library}, version {version}, {what}");
+            }
+        }
+    }
+}
+
+/// Self-signed, in PEM.
+fn client_certificate(key: &PKey<Private>, version: i32) -> Vec<u8> {
+    let mut name = X509NameBuilder::new().unwrap();
+    name.append_entry_by_nid(Nid::COMMONNAME, "client").unwrap();
+    let name = name.build();
+    let mut builder = X509::builder().unwrap();
+    builder.set_version(version - 1).unwrap();
+    builder.set_subject_name(&name).unwrap();
+    builder.set_issuer_name(&name).unwrap();
+    builder.set_pubkey(key).unwrap();
+    builder.set_not_before(&Asn1Time::days_from_now(0).unwrap()).unwrap();
+    builder.set_not_after(&Asn1Time::days_from_now(1).unwrap()).unwrap();
+    builder.sign(key, MessageDigest::sha256()).unwrap();
+    builder.build().to_pem().unwrap()
+}
+
+/// The name in the client's certificate, after a handshake.
+fn name_at_server(certified: &Certified, settings: &Settings) -> Option<String> {
+    let mut context = SslContext::builder(SslMethod::tls_server()).unwrap();
+    context.set_private_key(&certified.key).unwrap();
+    context.set_certificate(&certified.certificate).unwrap();
+    context.set_verify_callback(SslVerifyMode::PEER | SslVerifyMode::FAIL_IF_NO_PEER_CERT, |_, _| true);
+    let mut server = SslStream::new(Ssl::new(&context.build()).unwrap(), Wires::default()).unwrap();
+    let mut client = Context::build(settings).unwrap().session(None).unwrap();
+    while client.handshake().unwrap() == Handshake::NeedInput {
+        let flight = std::mem::take(client.outgoing());
+        client.feed(&server.answer(&flight));
+    }
+    server.answer(&std::mem::take(client.outgoing()));
+    let certificate = server.ssl().peer_certificate()?;
+    let name = certificate.subject_name().entries_by_nid(Nid::COMMONNAME).next()?;
+    Some(name.data().to_string().unwrap())
 }
 
 /// `openssl s_client`'s count of the same handshake. RSA signatures have one length.
