@@ -1,0 +1,6 @@
+//! Password files and option files, compared with what the servers' own clients make of them.
+
+#![expect(clippy::unwrap_used, reason = "the helpers of tests may fail as tests do")]
+
+mod option_files;
+mod password_files;
