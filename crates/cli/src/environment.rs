@@ -168,11 +168,11 @@ impl ClientEnvironment<'_> {
             ((path, None), _) if scheme == "mongodb" => {
                 format!("mongodb://{account}{}/{database}?{without}", path.replace('/', "%2F"))
             }
-            ((path, None), _) => {
-                let is_postgres = self.client.engine == Engine::Postgres;
-                let value = if is_postgres { self.postgres_address().0 } else { path };
-                format!("{scheme}://{user}@/{database}?{socket}={value}")
+            ((_, None), _) if self.client.engine == Engine::Postgres => {
+                let (directory, port) = self.postgres_address();
+                format!("{scheme}://{user}@/{database}?{socket}={directory}&port={port}")
             }
+            ((path, None), _) => format!("{scheme}://{user}@/{database}?{socket}={path}"),
             ((host, Some(port)), None) => format!("{scheme}://{account}{host}:{port}/{database}?{without}"),
             ((host, Some(port)), Some(_)) => {
                 format!("{scheme}://{account}{host}:{port}/{database}?{with}&{ca}={authority}")

@@ -2,6 +2,8 @@
 
 use std::process::{Output, Stdio};
 
+use ciphertoll_model::Engine;
+
 use crate::support::{PATIENCE, ciphertoll, real_server, until_within};
 
 /// The round-trip time, and the round trips of a plain connect to MariaDB and a query.
@@ -30,6 +32,24 @@ fn a_command_finds_its_server_and_its_exit_code_is_passed_on() {
     let output = lab(&["-q", "--", "no-such-command"]);
     assert_eq!(output.status.code(), Some(127));
     assert!(said(&output).contains("cannot start no-such-command"), "{}", said(&output));
+}
+
+/// `CIPHERTOLL_URL` of a socket had no port, and was not accepted by `--url`.
+#[test]
+fn the_url_of_a_socket_is_that_of_the_server() {
+    if !crate::url::real_server(Engine::Postgres) {
+        return;
+    }
+    let program = env!("CARGO_BIN_EXE_ciphertoll");
+    let script = format!(
+        "psql -X -A -t \"$CIPHERTOLL_URL\" -c 'SELECT 4711' && \
+         {program} run --url \"there=$CIPHERTOLL_URL\" --dry-run -q > /dev/null"
+    );
+    let mut command =
+        ciphertoll(&["lab", "--server", "postgres", "--path", "unix", "-q", "--", "sh", "-c", &script]);
+    let output = command.output().expect("the program starts");
+    assert_eq!(String::from_utf8_lossy(&output.stdout), "4711\n", "{}", said(&output));
+    assert_eq!(output.status.code(), Some(0), "{}", said(&output));
 }
 
 #[test]
