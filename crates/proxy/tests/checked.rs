@@ -125,6 +125,39 @@ fn an_unusable_file_in_the_servers_url_is_refused() {
 }
 
 #[test]
+fn a_url_that_protects_less_or_names_no_one_server_is_refused() {
+    for (url, reason) in [
+        (
+            "postgres://app@h/?sslmode=require&sslrootcert=system",
+            "sslmode=require does not verify the host name",
+        ),
+        (
+            "postgres://app@h/?sslmode=verify-ca&sslrootcert=system",
+            "write sslrootcert=FILE, or sslmode=verify-full",
+        ),
+        ("postgres://app@h/?sslmode=verify-ca", "sslmode=verify-ca does not verify the host name"),
+        ("mysql://app@h/?ssl-mode=VERIFY_CA", "write ssl-ca=FILE, or ssl-mode=VERIFY_IDENTITY"),
+        ("postgres://app@h/?channel_binding=require", "unknown option \"channel_binding\""),
+        ("postgres://app@h1,h2/?sslmode=disable", "several hosts"),
+        ("postgres://app@h/shop?sslmode=disable#x", "a #"),
+        ("postgres://app@%2Frun%2Fpg/shop", "a unix socket has no TLS"),
+        ("postgres://app@/shop?sslmode=disable", "no host"),
+    ] {
+        let output = TestFiles::run(url, &["--check".to_owned()]);
+        let stderr = String::from_utf8_lossy(&output.stderr);
+        assert_eq!((output.status.code(), output.stdout.len()), (Some(2), 0), "{url}: {stderr}");
+        assert!(stderr.contains(reason) && stderr.trim_end().lines().count() == 1, "{url}: {stderr}");
+    }
+    for url in [
+        "postgres://app@%2Frun%2Fpg/shop?sslmode=disable",
+        "postgres://app@/shop?host=/run/pg&sslmode=disable",
+    ] {
+        let output = TestFiles::run(url, &["--check".to_owned()]);
+        assert_eq!(output.status.code(), Some(0), "{url}: {}", String::from_utf8_lossy(&output.stderr));
+    }
+}
+
+#[test]
 fn an_unusable_file_for_client_tls_is_refused() {
     let files = TestFiles::new();
     let url = files.url("postgres", "sslmode=disable");

@@ -221,16 +221,13 @@ fn split_host(text: &str) -> Result<(String, Option<u16>), SqlUrlError> {
     if text.contains(',') {
         return Err(SqlUrlError::SeveralHosts);
     }
-    let (host, rest) = match text.strip_prefix('[') {
-        Some(rest) => {
-            let (address, rest) = rest.split_once(']').ok_or(SqlUrlError::Host)?;
-            address.parse::<Ipv6Addr>().map_err(|_| SqlUrlError::Host)?;
-            (address.to_owned(), rest)
-        }
-        None => {
-            let (host, rest) = text.split_at(text.find(':').unwrap_or(text.len()));
-            (decode(host, "host")?, rest)
-        }
+    let (host, rest) = if let Some(rest) = text.strip_prefix('[') {
+        let (address, rest) = rest.split_once(']').ok_or(SqlUrlError::Host)?;
+        address.parse::<Ipv6Addr>().map_err(|_| SqlUrlError::Host)?;
+        (address.to_owned(), rest)
+    } else {
+        let (host, rest) = text.split_at(text.find(':').unwrap_or(text.len()));
+        (decode(host, "host")?, rest)
     };
     let digits = match rest.strip_prefix(':') {
         // An IPv6 address without brackets.
