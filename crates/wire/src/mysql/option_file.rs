@@ -28,7 +28,7 @@ pub enum Directive {
 
 /// Why the clients, or we, do not read a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Fault {
+pub enum OptionFileError {
     #[error("a group has no ]")]
     Group,
     #[error("an option before the first [group]")]
@@ -64,12 +64,12 @@ impl<'a> OptionFile<'a> {
         Self { rest: bytes, line: 0, has_group: false }
     }
 
-    fn directive(&mut self, line: &[u8], line_end: LineEnd) -> Result<Option<Directive>, Fault> {
+    fn directive(&mut self, line: &[u8], line_end: LineEnd) -> Result<Option<Directive>, OptionFileError> {
         if self.line == 1 && line.starts_with(BYTE_ORDER_MARK) {
-            return Err(Fault::ByteOrderMark);
+            return Err(OptionFileError::ByteOrderMark);
         }
         if line.len() > MAX_LINE_BYTES {
-            return Err(Fault::TooLong);
+            return Err(OptionFileError::TooLong);
         }
         // To the clients, a line is a string of C.
         let line = line.split(|byte| *byte == 0).next().unwrap_or_default();
@@ -78,18 +78,18 @@ impl<'a> OptionFile<'a> {
             [first, ..] if COMMENTS.contains(first) => Ok(None),
             [b'!', rest @ ..] => include(trim_start(rest), line_end),
             [b'[', rest @ ..] => {
-                let end = rest.iter().position(|byte| *byte == b']').ok_or(Fault::Group)?;
+                let end = rest.iter().position(|byte| *byte == b']').ok_or(OptionFileError::Group)?;
                 self.has_group = true;
                 Ok(Some(Directive::Group(trim_end(&rest[..end]).to_vec())))
             }
-            _ if !self.has_group => Err(Fault::NoGroup),
+            _ if !self.has_group => Err(OptionFileError::NoGroup),
             option => Ok(Some(self::option(without_comment(option)))),
         }
     }
 }
 
 impl Iterator for OptionFile<'_> {
-    type Item = (usize, Result<Directive, Fault>);
+    type Item = (usize, Result<Directive, OptionFileError>);
 
     fn next(&mut self) -> Option<Self::Item> {
         while !self.rest.is_empty() {
@@ -119,7 +119,7 @@ enum LineEnd {
 }
 
 /// Other words after a `!` are ignored.
-fn include(text: &[u8], line_end: LineEnd) -> Result<Option<Directive>, Fault> {
+fn include(text: &[u8], line_end: LineEnd) -> Result<Option<Directive>, OptionFileError> {
     let keyword_end = text.iter().position(|byte| is_space(*byte)).unwrap_or(text.len());
     let (keyword, path) = text.split_at(keyword_end);
     let of: fn(Vec<u8>) -> Directive = match keyword {
@@ -128,8 +128,8 @@ fn include(text: &[u8], line_end: LineEnd) -> Result<Option<Directive>, Fault> {
         _ => return Ok(None),
     };
     match (trim_end(trim_start(path)), line_end) {
-        ([], _) => Err(Fault::NoPath),
-        (_, LineEnd::Absent) => Err(Fault::NoLineEnd),
+        ([], _) => Err(OptionFileError::NoPath),
+        (_, LineEnd::Absent) => Err(OptionFileError::NoLineEnd),
         (path, LineEnd::Present) => Ok(Some(of(path.to_vec()))),
     }
 }
@@ -218,93 +218,4 @@ fn trim_end(text: &[u8]) -> &[u8] {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn directives(text: &[u8]) -> Vec<Result<Directive, Fault>> {
-        OptionFile::new(text).map(|(_, directive)| directive).collect()
-    }
-
-    /// What `my_print_defaults` of MariaDB 10.11 prints.
-    #[test]
-    fn values_are_read_as_by_the_clients() {
-        for (line, expected) in [
-            (&b"p=a#b"[..], &b"a"[..]),
-            (b"p=\"x y\" # c", b"x y"),
-            (b"p=a\\\\b\\s\\tq\\z\\", b"a\\b \tq\\z\\"),
-            (b" p\t=\tq  ", b"q"),
-            (b"p='it''s'", b"it''s"),
-            (b"p='a\"", b"'a\""),
-            (b"p=\"a#b\\\"c\"", b"a#b\"c"),
-            (b"p=a\"#b\"c#d", b"a\"#b\"c"),
-            (b"p=\"a#b", b"\"a#b"),
-            (b"p=a=b", b"a=b"),
-            (b"p=", b""),
-            (b"p= #x", b""),
-            (b"p=\"\"", b""),
-            (b"p=\"", b"\""),
-            (b"p=a\r", b"a"),
-            (b"p=a\0b", b"a"),
-            (b"\xa0p=caf\xe9\xa0", b"caf\xe9"),
-        ] {
-            let option = Directive::Option { name: b"p".to_vec(), value: Some(expected.to_vec()) };
-            let text = [b"[client]\n", line, b"\n"].concat();
-            assert_eq!(directives(&text)[1..], [Ok(option)], "{}", line.escape_ascii());
-        }
-    }
-
-    #[test]
-    fn lines_are_read_as_by_the_clients() {
-        let group = |name: &str| Ok(Directive::Group(name.as_bytes().to_vec()));
-        let text = b"# c\n\n ; c\n[client] # c\n[ a ]junk\n!unknown x\n! include  /x y \r\n!includedir\t/d\nflag # c\n";
-        let option = Directive::Option { name: b"flag".to_vec(), value: None };
-        assert_eq!(
-            directives(text),
-            [
-                group("client"),
-                group(" a"),
-                Ok(Directive::Include(b"/x y".to_vec())),
-                Ok(Directive::IncludeDirectory(b"/d".to_vec())),
-                Ok(option),
-            ]
-        );
-        for (text, fault) in [
-            (&b"[client\np=1\n"[..], Fault::Group),
-            (b"p=1\n[client]\n", Fault::NoGroup),
-            (b"\xef\xbb\xbf[client]\n", Fault::ByteOrderMark),
-            (b"!include\n[client]\n", Fault::NoPath),
-            (b"!include /x", Fault::NoLineEnd),
-        ] {
-            assert_eq!(directives(text), [Err(fault)], "{}", text.escape_ascii());
-        }
-        let long = [b"[client]\n", &[b'x'; 5000][..], b"\nflag\n"].concat();
-        assert_eq!(directives(&long), [group("client"), Err(Fault::TooLong)]);
-    }
-
-    /// What `mariadb` 10.11 does.
-    #[test]
-    fn the_password_has_several_names() {
-        let of =
-            |name: &str, value: Option<&str>| PasswordSetting::of(name.as_bytes(), value.map(str::as_bytes));
-        let password = |text: &str| Some(PasswordSetting::Password(text.as_bytes().to_vec()));
-        for name in [
-            "password",
-            "PassWord",
-            "pass",
-            "loose-password",
-            "loose_pass",
-            "maximum-password",
-            "loose-loose-password",
-        ] {
-            assert_eq!(of(name, Some("x")), password("x"), "{name}");
-        }
-        for name in ["skip-password", "disable_password", "skip-pass", "loose-skip-password"] {
-            assert_eq!(of(name, Some("x")), password(""), "{name}");
-            assert_eq!(of(name, None), password(""), "{name}");
-        }
-        assert_eq!(of("password", None), Some(PasswordSetting::Ask));
-        for name in ["pa", "p", "", "passwords", "pass-word", "--password", "user", "loose-", "loose"] {
-            assert_eq!(of(name, Some("x")), None, "{name}");
-        }
-    }
-}
+mod tests;
