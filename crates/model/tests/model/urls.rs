@@ -245,6 +245,36 @@ proptest! {
         }
     }
 
+    /// The same of SQL servers.
+    #[test]
+    fn no_text_makes_the_parser_of_sql_servers_panic(
+        scheme in select(vec!["postgres", "mysql"]),
+        rest in "[a-c:@/?&=,%#+\\[\\]0-9.]{0,24}|[a-c]{0,2}(:[a-c]?)?@[a-c,%/2F]{0,6}(:[0-9]{0,5})?(/[a%2/]{0,4})?(\\?(host|socket|port)=[/a%2F0-9]{0,5})?",
+    ) {
+        let text = format!("{scheme}://{rest}");
+        let (without, password) = ServerUrl::split_password(&text);
+        prop_assert!(password.is_some() || without == text);
+        if let Ok(url) = text.parse::<ServerUrl>() {
+            prop_assert_eq!(password, None);
+            prop_assert_eq!(url.to_string(), text);
+        }
+    }
+
+    /// The same of SQL servers.
+    #[test]
+    fn a_password_for_sql_servers_is_split_off(
+        password in "[A-Z!#$%&'()*+:@/? ]{1,16}",
+        tail in "(/db)?(\\?sslmode=require)?",
+    ) {
+        let encoded = utf8_percent_encode(&password, NON_ALPHANUMERIC).to_string();
+        let text = format!("postgres://app:{encoded}@h:1{tail}");
+        let (without, split) = ServerUrl::split_password(&text);
+        prop_assert_eq!(split, Some(password));
+        prop_assert_eq!(&without, &format!("postgres://app@h:1{tail}"));
+        prop_assert!(without.parse::<ServerUrl>().is_ok());
+        prop_assert_eq!(text.parse::<ServerUrl>(), Err(UrlError::Password));
+    }
+
     /// However it is written out, a password leaves nothing of itself behind.
     #[test]
     fn a_password_for_documents_is_split_off(password in "[A-Z!#$%&'()*+:@/? ]{1,16}", tail in "(/db)?(\\?tls=true)?") {
