@@ -65,7 +65,7 @@ pub(super) const SHARED_PROPERTIES: EngineProperties = EngineProperties {
     url_syntax: UrlSyntax {
         scheme: "mysql",
         ca_option: "ssl-ca",
-        weaker_options: "ssl-mode=VERIFY_CA (no name) or ssl-mode=REQUIRED (nothing)",
+        weaker_options: "ssl-mode=VERIFY_CA (with ssl-ca; no name) or ssl-mode=REQUIRED (nothing)",
     },
     sidecar_password: SidecarPassword::Variable("MYSQL_PWD"),
 };

@@ -128,8 +128,8 @@ fn vanished_amid_a_result(site: &mut Site) {
 
 fn unverified(site: &mut Site) {
     // No authority of the system has signed the server's certificate.
-    let ca = site.server().ca_file().display().to_string();
-    let (url, password) = (site.url().replace(&ca, "system"), site.password());
+    let option = format!("ssl-ca={}", site.server().ca_file().display());
+    let (url, password) = (site.url().replace(&option, "ssl-mode=VERIFY_IDENTITY"), site.password());
     let mut proxy = site.proxy_to(&url, password, &[]);
     let mut raw = proxy.raw_silent();
     let (sequence, payload) = raw.packet().expect("a refusal in place of a greeting");

@@ -65,7 +65,7 @@ const PROPERTIES: EngineProperties = EngineProperties {
     url_syntax: UrlSyntax {
         scheme: "postgres",
         ca_option: "sslrootcert",
-        weaker_options: "sslmode=verify-ca (no name) or sslmode=require (nothing)",
+        weaker_options: "sslmode=verify-ca (with sslrootcert; no name) or sslmode=require (nothing)",
     },
     sidecar_password: SidecarPassword::PgPass,
 };
