@@ -1,8 +1,6 @@
 //! The state that moves with a client from one connection to the next.
 
-use ciphertoll_wire::mysql::ok::OkPacket;
-use ciphertoll_wire::mysql::relay::{ClientStatements, SessionRestore, setting};
-use ciphertoll_wire::mysql::sql::Escapes;
+use ciphertoll_wire::mysql::relay::{ClientStatements, SessionRestore, SettingFlags, setting};
 use ciphertoll_wire::mysql::{Capabilities, Error};
 
 use super::connection_ids::RegisteredClient;
@@ -28,8 +26,8 @@ pub(super) struct SessionState {
     pub(super) option: Option<u16>,
     /// The value of `LAST_INSERT_ID()`.
     pub(super) insert_id: Option<u64>,
-    /// Whether backslashes are escapes in its strings.
-    pub(super) escapes: Escapes,
+    /// The flags that the client was told last.
+    pub(super) flags: SettingFlags,
 }
 
 /// Whether the server can refuse the recorded state.
@@ -47,8 +45,6 @@ pub(super) struct Unportable(pub(super) &'static str);
 impl SessionState {
     /// The state of a new session with these status flags.
     pub(super) fn new(registration: RegisteredClient, status: u16) -> Self {
-        let status = OkPacket { status, ..OkPacket::default() };
-        let escapes = if status.takes_backslashes_as_they_are() { Escapes::None } else { Escapes::Backslash };
         Self {
             registration,
             was_greeted: false,
@@ -57,7 +53,7 @@ impl SessionState {
             settings: Vec::new(),
             option: None,
             insert_id: None,
-            escapes,
+            flags: SettingFlags::of(status),
         }
     }
 

@@ -1,12 +1,11 @@
 //! Sessions in transaction pooling: detached from the connection at the end of each transaction, and
 //! continued on any other.
 
-use ciphertoll_wire::mysql::command::encode_statement_close;
 use ciphertoll_wire::mysql::err::ErrPacket;
 use ciphertoll_wire::mysql::relay::{
     ConnectionState, Diagnostics, InitialState, InitialStateQuery, MultiStatements, MySqlRelay, Reply,
     RestoredSession, SessionChanges, SessionFollower, SessionReset, SessionRestore, StatusFlags,
-    TextEncoding, Transaction, UNKNOWN_STATEMENT, encode_refusal, first_command_bytes, restorable,
+    TextEncoding, Transaction, encode_refusal, first_command_bytes, restorable,
 };
 use ciphertoll_wire::mysql::sql::{DefaultDatabase, Remains};
 use ciphertoll_wire::mysql::{Error, Response};
@@ -44,8 +43,6 @@ pub(super) struct TransactionPooling {
     pub(super) diagnostics: Diagnostics,
     /// A statement to prepare as soon as all responses are read.
     pub(super) pending: Option<u32>,
-    /// A statement that could not be prepared again here.
-    failed: Option<(u32, Error)>,
     /// The client's first command was cancelled while it waited.
     refuses_first: bool,
     /// The session has stayed once to wait for a `KILL`.
@@ -97,7 +94,7 @@ impl TransactionPooling {
         }
         self.session_state.insert_id = done.insert_id.or(self.session_state.insert_id);
         self.session_state.option = done.option.or(self.session_state.option);
-        self.session_state.escapes = self.follower.escapes();
+        self.session_state.flags = self.follower.flags();
         if done.status == StatusFlags::Unknown {
             self.status = StatusFlags::Unknown;
         }
@@ -194,14 +191,13 @@ impl ClientSession {
             login_context: request.login_context.clone(),
             mode: PoolingMode::Transaction(Box::new(TransactionPooling {
                 request,
-                follower: SessionFollower::new(session_state.escapes),
+                follower: SessionFollower::new(session_state.flags),
                 session_state,
                 pin: PinState::None,
                 queries: Vec::new(),
                 status: StatusFlags::Reported,
                 diagnostics: Diagnostics::None,
                 pending: None,
-                failed: None,
                 refuses_first: kill == PendingKill::Query && acquired == AcquiredState::Reset,
                 awaited_kill: false,
                 has_input: false,
@@ -248,7 +244,7 @@ impl ClientSession {
         }
         let rest = &input[processed.pass_bytes + processed.drop_bytes..];
         if let Some(own) = followed.needs {
-            self.prepare_missing(own, rest, backend, &mut processed)?;
+            self.prepare_missing(own, backend, &mut processed)?;
         } else if processed.drop_bytes == 0 && processed.goodbye == Goodbye::None {
             if let Some((kill, bytes)) = self.translate_kill(rest, backend, &mut processed.insert)?
                 && let PoolingMode::Transaction(pooled) = &mut self.mode
@@ -302,28 +298,15 @@ impl ClientSession {
     fn prepare_missing(
         &mut self,
         own: u32,
-        rest: &[u8],
-        backend: &mut BackendState,
+        backend: &BackendState,
         processed: &mut FromClient,
     ) -> Result<(), Error> {
         // Pipelined settings may not have been sent yet, and nothing else would send them.
         let is_early = matches!(self.command, None | Some((CommandPurpose::Pipelined, _)));
         let is_clean = is_early && matches!(self.relay.connection_state(), ConnectionState::Clean(_));
-        let Self { relay, mode: PoolingMode::Transaction(pooled), .. } = self else { return Ok(()) };
+        let PoolingMode::Transaction(pooled) = &mut self.mode else { return Ok(()) };
         pooled.has_input = true;
         self.needs_reset = true;
-        if let Some((_, error)) = pooled.failed.take_if(|(failed, _)| *failed == own) {
-            if let Some(bytes) = pooled.follower.replace(relay, rest)? {
-                processed.drop_bytes = bytes;
-                encode_same_error(&error, backend, &mut processed.insert)?;
-            } else {
-                // The server reports the unknown statement itself.
-                backend.prepared.insert(own, UNKNOWN_STATEMENT);
-                // This command has no response, and the rest is processed again.
-                encode_statement_close(&mut processed.insert, UNKNOWN_STATEMENT);
-            }
-            return Ok(());
-        }
         pooled.pending = Some(own);
         if is_clean { self.prepare(backend, &mut processed.insert) } else { Ok(()) }
     }
@@ -411,6 +394,10 @@ impl ClientSession {
             self.is_logging_in = false;
         }
         let PoolingMode::Transaction(pooled) = &mut self.mode else { return Ok(Some(purpose)) };
+        if let Some(status) = restored.status {
+            pooled.follower.report_status(status);
+            pooled.session_state.flags = pooled.follower.flags();
+        }
         match purpose {
             CommandPurpose::Pipelined | CommandPurpose::Settings => {}
             CommandPurpose::QueryValues => {
@@ -423,8 +410,12 @@ impl ClientSession {
                     Some(Ok(here)) if Some(here.params) == params => {
                         backend.prepared.insert(own, here.statement_id);
                     }
-                    Some(Err(error)) => pooled.failed = Some((own, error)),
-                    _ => pooled.failed = Some((own, CHANGED.into())),
+                    Some(Err(err)) => pooled.follower.preparation_failed(own, err),
+                    _ => {
+                        let mut err = Vec::new();
+                        CHANGED.encode(&mut err);
+                        pooled.follower.preparation_failed(own, err);
+                    }
                 }
             }
         }
@@ -456,6 +447,9 @@ impl ClientSession {
         }
         if !pooled.queries.is_empty() || pooled.status == StatusFlags::Unknown {
             return SessionPhase::NeedsQuery;
+        }
+        if pooled.follower.may_have_savepoint() {
+            return SessionPhase::Active;
         }
         if pooled.session_state.registration.has_kill_in_flight() {
             // The kill has most likely arrived when the server answers another command.
@@ -511,18 +505,6 @@ fn begin(
         ReplayRisk::CannotFail | ReplayRisk::MayFail => CommandPurpose::Settings,
     };
     Ok((initial_state_query, Some((purpose, session_state.replay(backend.capabilities, to_server)?))))
-}
-
-/// Appends a statement that makes the server report the same error again.
-fn encode_same_error(error: &Error, backend: &BackendState, to_server: &mut Vec<u8>) -> Result<(), Error> {
-    match error {
-        Error::Server { code, sql_state, message } => {
-            let sql_state = sql_state.as_bytes().first_chunk().copied().unwrap_or(*b"HY000");
-            let err = ErrPacket { code: *code, sql_state, message: message.as_bytes() };
-            encode_refusal(backend.capabilities, &err, to_server)
-        }
-        _ => encode_refusal(backend.capabilities, &CHANGED, to_server),
-    }
 }
 
 #[cfg(test)]

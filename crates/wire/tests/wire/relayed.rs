@@ -92,7 +92,16 @@ impl Writer {
     }
 
     fn rows(&self, answer: &mut Answer, rows: &[&[u8]], status: u16) {
+        self.rows_with(answer, 0, rows, status);
+    }
+
+    /// With these status flags after the definitions, too.
+    fn rows_with(&self, answer: &mut Answer, after_definitions: u16, rows: &[&[u8]], status: u16) {
         self.head(answer, 2, true);
+        if !self.0.contains(Capabilities::DEPRECATE_EOF) {
+            let at = answer.bytes.len() - 2;
+            answer.bytes[at..].copy_from_slice(&after_definitions.to_le_bytes());
+        }
         for row in rows {
             answer.payload(row);
         }
@@ -209,6 +218,8 @@ fn prepared(writer: &Writer) -> Vec<Exchange> {
             answer.definitions(params as u8).definitions(columns as u8);
         })
     };
+    let mut ask_for_cursor = execute.clone();
+    ask_for_cursor[9] = 1;
     let mut cursor = Answer::new(writer.0);
     writer.head(&mut cursor, 2, true);
     if writer.0.contains(Capabilities::DEPRECATE_EOF) {
@@ -233,12 +244,30 @@ fn prepared(writer: &Writer) -> Vec<Exchange> {
         ),
         exchange("execute of an update", execute.clone(), writer.ok(AUTOCOMMIT)),
         exchange("bulk execute", message(b"\xfa\x01\0\0\0\x80\0"), writer.ok(AUTOCOMMIT)),
-        exchange("execute into a cursor", execute, cursor.bytes),
+        // MariaDB sets the flag of a cursor that a stored routine has opened or closed.
+        exchange("execute with a routine's cursor", execute.clone(), routine_results(writer)),
+        exchange("execute of a routine, with a cursor", ask_for_cursor.clone(), routine_results(writer)),
+        exchange("execute with a function's cursor", execute, {
+            let flag = AUTOCOMMIT | CURSOR;
+            writer.bytes(|answer| writer.rows_with(answer, flag, &[b"\0\0\x01a\x01b"], flag))
+        }),
+        exchange("execute into a cursor", ask_for_cursor, cursor.bytes),
         exchange("fetch", message(b"\x1c\x01\0\0\0\x01\0\0\0"), fetched),
         exchange("rows that look like a cursor's", query("SELECT 1, 2"), {
             writer.bytes(|answer| writer.rows(answer, &ROWS, AUTOCOMMIT | CURSOR))
         }),
     ]
+}
+
+/// Two results within a procedure, its OUT parameters, and its OK.
+fn routine_results(writer: &Writer) -> Vec<u8> {
+    let flags = AUTOCOMMIT | CURSOR | MORE_RESULTS;
+    writer.bytes(|answer| {
+        for out_params in [0, 0, 0x1000] {
+            writer.rows_with(answer, flags | out_params, &[b"\0\0\x01a\x01b"], flags);
+        }
+        answer.ok(&OkPacket { status: AUTOCOMMIT | CURSOR, ..OkPacket::default() });
+    })
 }
 
 /// Feeds `step` with the bytes it has not taken, and `piece` more each time. Returns the forwarded bytes up to an error.
@@ -296,6 +325,24 @@ fn the_end_of_every_response_is_found() {
                 assert!(relay.process_server(b"\x01\0\0\x01\x01").is_err(), "{name}");
             }
         }
+    }
+}
+
+#[test]
+fn an_unknown_command_is_refused_by_the_server() {
+    let unknown = b"\x18\0\0\x01\xff\x17\x04#08S01Unknown command";
+    let ok = Writer(RELAYED).ok(AUTOCOMMIT);
+    let payloads = [&b""[..], b"\0", b"\x0b", b"\x0f", b"\x14abc", b"\x1d", b"\x22", b"\xfd\0", b"\xff"];
+    for payload in payloads {
+        let mut relay = MySqlRelay::new(RELAYED);
+        up(&mut relay, &[message(payload), written(encode_ping)].concat(), 1);
+        assert!(!is_clean(&relay));
+        down(&mut relay, &[&unknown[..], &ok].concat(), 1);
+        assert!(is_clean(&relay), "{payload:?}");
+        // Any other response could be the start of another protocol.
+        let mut relay = MySqlRelay::new(RELAYED);
+        up(&mut relay, &message(payload), 1);
+        assert!(relay.process_server(&ok).is_err(), "{payload:?}");
     }
 }
 
@@ -426,9 +473,7 @@ fn untrackable_commands_are_refused() {
         let refused = MySqlRelay::new(RELAYED).process_client(&message(&[kind, 0, 0]));
         assert_eq!(refused, Err(Error::NotPooled { command }));
     }
-    for bytes in
-        [&b"\x01\0\0\0\x00"[..], b"\x01\0\0\0\x7f", b"\x01\0\0\0\xfe", b"\0\0\0\0", b"\x01\0\0\x01\x03"]
-    {
+    for bytes in [&b"\0\0\0\x01"[..], b"\x01\0\0\x01\x03", b"\x01\0\0\x01\x7f"] {
         assert!(
             matches!(MySqlRelay::new(RELAYED).process_client(bytes), Err(Error::Protocol { .. })),
             "{bytes:?}"

@@ -22,6 +22,8 @@ const NO_BACKSLASH_ESCAPES: u16 = 0x0200;
 const MORE_RESULTS_EXIST: u16 = 0x0008;
 /// `SERVER_STATUS_CURSOR_EXISTS`.
 const CURSOR_EXISTS: u16 = 0x0040;
+/// `SERVER_STATUS_DB_DROPPED`: the default database was dropped.
+const DATABASE_DROPPED: u16 = 0x0100;
 /// `SERVER_SESSION_STATE_CHANGED`.
 const SESSION_STATE_CHANGED: u16 = 0x4000;
 /// Kinds of session state that concern the transaction only: `SESSION_TRACK_GTIDS`,
@@ -104,6 +106,10 @@ impl OkPacket {
     /// Whether backslashes in quotes are ordinary bytes.
     pub fn takes_backslashes_as_they_are(&self) -> bool {
         self.status & NO_BACKSLASH_ESCAPES != 0
+    }
+
+    pub(crate) fn database_was_dropped(&self) -> bool {
+        self.status & DATABASE_DROPPED != 0
     }
 
     /// Whether the server reports changes of session state.

@@ -1,6 +1,47 @@
 //! The commands, and how the server responds to each.
 
-use crate::mysql::{codec::change_user, error::Error};
+use crate::mysql::{
+    codec::{change_user, packet::Header},
+    error::Error,
+};
+
+/// Servers take an empty command for this one, and refuse it as unknown.
+const COM_SLEEP: u8 = 0x00;
+pub(crate) const COM_STMT_EXECUTE: u8 = 0x17;
+/// Offset of the flags in a `COM_STMT_EXECUTE`, after the command byte and the statement identifier.
+const EXECUTE_FLAGS_AT: usize = 5;
+
+/// The start of a command: what decides how its response is framed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct CommandStart {
+    pub(crate) kind: u8,
+    pub(crate) header: Header,
+    pub(crate) cursor: CursorRequest,
+}
+
+/// Whether a command asks for a cursor. Without it, no response leaves rows for `COM_STMT_FETCH`, whatever the status
+/// flags say: MariaDB also sets `SERVER_STATUS_CURSOR_EXISTS` for cursors within stored routines.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum CursorRequest {
+    None,
+    Asked,
+}
+
+impl CommandStart {
+    /// Reads the start of a command; `None` if not enough of it has arrived.
+    #[inline]
+    pub(crate) fn read(header: Header, payload: &[u8]) -> Option<Self> {
+        let kind = if header.length == 0 { COM_SLEEP } else { *payload.first()? };
+        let cursor = match payload.get(EXECUTE_FLAGS_AT) {
+            _ if kind != COM_STMT_EXECUTE || header.length <= EXECUTE_FLAGS_AT => CursorRequest::None,
+            // Some releases of MySQL take any flag for a request.
+            Some(flags) if *flags != 0 => CursorRequest::Asked,
+            Some(_) => CursorRequest::None,
+            None => return None,
+        };
+        Some(Self { kind, header, cursor })
+    }
+}
 
 /// What to do with a command.
 pub(crate) enum CommandKind {
@@ -12,9 +53,9 @@ pub(crate) enum CommandKind {
 }
 
 /// How the server responds to a command ("Command Phase").
-pub(crate) fn command_kind(kind: u8) -> Result<CommandKind, Error> {
+pub(crate) fn command_kind(command: CommandStart) -> Result<CommandKind, Error> {
     let refused = |command| Err(Error::NotPooled { command });
-    let response = match kind {
+    let response = match command.kind {
         0x01 => return Ok(CommandKind::Quit),
         // COM_STMT_SEND_LONG_DATA and COM_STMT_CLOSE.
         0x18 | 0x19 => return Ok(CommandKind::NoResponse),
@@ -30,8 +71,8 @@ pub(crate) fn command_kind(kind: u8) -> Result<CommandKind, Error> {
         0x09 => ResponseState::Text,
         // COM_STMT_PREPARE.
         0x16 => ResponseState::PrepareOk,
-        // COM_STMT_EXECUTE, and MariaDB's COM_STMT_BULK_EXECUTE.
-        0x17 | 0xfa => ResponseState::Results(ResultSource::Execute),
+        // COM_STMT_EXECUTE, and MariaDB's COM_STMT_BULK_EXECUTE, which never opens a cursor.
+        COM_STMT_EXECUTE | 0xfa => ResponseState::Results(ResultSource::Execute(command.cursor)),
         // COM_STMT_FETCH.
         0x1c => ResponseState::Rows(ResultSource::Fetch),
         change_user::HEADER => return Ok(CommandKind::ChangeUser),
@@ -41,7 +82,8 @@ pub(crate) fn command_kind(kind: u8) -> Result<CommandKind, Error> {
         0x1e => return refused("COM_BINLOG_DUMP_GTID"),
         0x20 => return refused("COM_CLONE"),
         0x21 => return refused("COM_SUBSCRIBE_GROUP_REPLICATION_STREAM"),
-        _ => return Err(Error::protocol("command", "it is unknown")),
+        // The server refuses what it does not know either.
+        _ => ResponseState::Unknown,
     };
     Ok(CommandKind::WithResponse(response))
 }
@@ -69,14 +111,18 @@ pub(crate) enum ResponseState {
     },
     /// Definitions up to an EOF.
     Fields,
+    /// An OK that is replaced by an ERR: the client's command was not forwarded.
+    Refused,
+    /// An ERR, because the command is unknown. Anything else could be the start of another protocol.
+    Unknown,
 }
 
 /// The command that returns results.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ResultSource {
     Query,
-    /// Rows may remain in a cursor.
-    Execute,
+    /// Rows may remain in a cursor if it was asked for.
+    Execute(CursorRequest),
     /// Rows of a cursor.
     Fetch,
 }

@@ -24,8 +24,8 @@ pub use internal_command::{InternalCommand, ResetOutcome};
 pub use kill::{KillCommand, KillReplacement, KillStatement, KillTarget};
 pub use prepared_statements::{ClientStatements, ConnectionStatements, UNKNOWN_STATEMENT};
 pub use session_follower::{
-    ClientBytes, Diagnostics, Reply, ServerBytes, SessionChanges, SessionFollower, SessionReset, StatusFlags,
-    begins_with_quit, first_command_bytes,
+    ClientBytes, Diagnostics, Reply, ServerBytes, SessionChanges, SessionFollower, SessionReset,
+    SettingFlags, StatusFlags, begins_with_quit, first_command_bytes,
 };
 pub use session_restore::{
     RestoredSession, ServerProduct, SessionRestore, encode_refusal, restorable, setting,

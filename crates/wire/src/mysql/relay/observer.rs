@@ -12,9 +12,14 @@ pub(crate) struct ResponseObserver {
     end: ResponseEnd,
     /// The last insert id of the current response.
     insert_id: u64,
+    cursor: CursorState,
 }
 
 impl ResponseObserver {
+    pub(crate) fn record_cursor(&mut self) {
+        self.cursor = CursorState::Open;
+    }
+
     pub(crate) fn record_ok(&mut self, end: OkPacket) {
         self.end = ResponseEnd::Ok(end);
     }
@@ -31,7 +36,7 @@ impl ResponseObserver {
 
     pub(crate) fn end_response(&mut self) {
         let (end, insert_id) = (std::mem::take(&mut self.end), std::mem::take(&mut self.insert_id));
-        self.completed.push(CompletedResponse { end, insert_id });
+        self.completed.push(CompletedResponse { end, insert_id, cursor: std::mem::take(&mut self.cursor) });
     }
 }
 
@@ -40,6 +45,15 @@ pub(crate) struct CompletedResponse {
     pub(crate) end: ResponseEnd,
     /// 0 if none was reported.
     pub(crate) insert_id: u64,
+    pub(crate) cursor: CursorState,
+}
+
+/// Whether a response has opened a cursor for its client.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) enum CursorState {
+    #[default]
+    None,
+    Open,
 }
 
 /// How a response ended.

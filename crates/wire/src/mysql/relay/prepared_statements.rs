@@ -1,6 +1,8 @@
 //! A client's prepared statements. The proxy chooses their identifiers, which stay the same when the client
 //! moves to another server connection; the server's identifiers differ per connection.
 
+use std::sync::Arc;
+
 use foldhash::HashMap;
 
 use crate::mysql::sql::effects::Effects;
@@ -30,7 +32,7 @@ pub struct ClientStatements {
 pub(crate) struct ClientStatement {
     /// `None` if it exceeds the limit; its client is then pinned.
     pub(crate) text: Option<Vec<u8>>,
-    pub(crate) effects: Effects,
+    pub(crate) effects: Arc<Effects>,
     pub(crate) params: u16,
     /// The parameter types, as the client sent them last.
     pub(crate) types: Option<Vec<u8>>,

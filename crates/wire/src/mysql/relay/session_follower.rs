@@ -5,30 +5,37 @@
 //! connection. The client is given identifiers chosen by the proxy, and a statement is prepared again on a
 //! connection that lacks it.
 
+mod responses;
 mod statement_commands;
+mod transaction_state;
 
-pub(crate) use crate::mysql::sql::lexer::Escapes;
+pub use transaction_state::SettingFlags;
 
-use std::collections::VecDeque;
+use std::{collections::VecDeque, sync::Arc};
 
 use foldhash::HashSet;
 
 use crate::{
     mysql::{
-        codec::packet::{self, HEADER_BYTES, Header, MAX_PART_BYTES},
+        codec::{
+            command::{encode_ping, encode_statement_close},
+            ok::OkPacket,
+            packet::{self, HEADER_BYTES, Header, MAX_PART_BYTES},
+        },
         error::Error,
         relay::{
+            commands::CommandStart,
             kill::KillCommand,
-            observer::{CompletedResponse, ResponseEnd},
             prepared_statements::{
-                ClientStatement, ClientStatements, ConnectionStatements, MAX_STATEMENT_BYTES,
+                ClientStatements, ConnectionStatements, MAX_STATEMENT_BYTES, UNKNOWN_STATEMENT,
             },
             traffic::{ClientEvent, MySqlRelay},
         },
-        sql::effects::{DefaultDatabase, Effects, NextTransaction, StatementCount, TextReader},
+        sql::effects::{DefaultDatabase, Effects, NextTransaction, TextReader},
     },
     relay::Goodbye,
 };
+use transaction_state::TransactionState;
 
 /// Limit of open cursors, and of statements with long data, per client.
 const MAX_OPEN: usize = 1 << 12;
@@ -39,7 +46,9 @@ const OPTION_BYTES: usize = 3;
 /// Follows one client on one server connection.
 #[derive(Debug, Default)]
 pub struct SessionFollower {
-    escapes: Escapes,
+    /// The flags that the server reported last.
+    flags: SettingFlags,
+    transaction: TransactionState,
     payload_reader: PayloadReader,
     /// Bytes of the current message before its text.
     skip_bytes: usize,
@@ -50,6 +59,8 @@ pub struct SessionFollower {
     /// Statements with open cursors, and statements with long data.
     cursors: HashSet<u32>,
     long_data: HashSet<u32>,
+    /// A statement that could not be prepared again here, and the server's ERR: its next execution fails with it.
+    failed: Option<(u32, Vec<u8>)>,
     next_transaction: NextTransaction,
     changes: SessionChanges,
 }
@@ -100,6 +111,8 @@ pub enum StatusFlags {
 enum PayloadReader {
     #[default]
     Nothing,
+    /// The message is not forwarded. At its end the server gets a command in its place.
+    Discard(Reply),
     Query(TextReader),
     Statement {
         reader: TextReader,
@@ -116,13 +129,18 @@ enum PendingCommand {
         effects: Option<Effects>,
         text: Option<Vec<u8>>,
     },
-    Execute(u32),
+    /// The effects are those of the statement, which the client may close before the response.
+    Execute(u32, Arc<Effects>),
     /// Executes the statement whose prepare is pending: command and payload, which is empty if it was too
     /// long.
     ExecuteLast(u8, Vec<u8>),
     Fetch(u32),
+    /// `COM_STMT_RESET`.
+    ResetStatement(u32),
     Option(u16),
     Reset,
+    /// The client gets this ERR in place of the server's OK.
+    Refused(Vec<u8>),
 }
 
 /// What to do with a client's bytes.
@@ -173,17 +191,19 @@ enum CommandAction {
     },
     /// This statement must be prepared first.
     Prepare(u32),
+    /// The command is not forwarded. If a response is expected, the client gets this ERR.
+    Discard(Option<Vec<u8>>),
 }
 
 impl SessionFollower {
-    /// `escapes`: how the session treats backslashes.
-    pub fn new(escapes: Escapes) -> Self {
-        Self { escapes, ..Self::default() }
+    /// `flags`: those that the client was told last.
+    pub fn new(flags: SettingFlags) -> Self {
+        Self { flags, ..Self::default() }
     }
 
-    /// How the session currently treats backslashes.
-    pub fn escapes(&self) -> Escapes {
-        self.escapes
+    /// The flags that the server reported last.
+    pub fn flags(&self) -> SettingFlags {
+        self.flags
     }
 
     /// Reads the client's next bytes: those that were neither forwarded nor discarded, and newer ones.
@@ -196,43 +216,84 @@ impl SessionFollower {
     ) -> Result<ClientBytes, Error> {
         let mut client_bytes = ClientBytes::default();
         loop {
-            let rest = &input[client_bytes.pass_bytes..];
-            match relay.next_client_event(rest)? {
+            let rest = &input[client_bytes.pass_bytes + client_bytes.drop_bytes..];
+            let is_discarded = matches!(self.payload_reader, PayloadReader::Discard(_));
+            match relay.next_client_event(rest) {
                 ClientEvent::NeedInput => return Ok(client_bytes),
+                ClientEvent::Payload(bytes) if is_discarded => client_bytes.drop_bytes += bytes,
+                ClientEvent::Header if is_discarded => client_bytes.drop_bytes += HEADER_BYTES,
                 ClientEvent::Payload(bytes) => {
                     self.read(&rest[..bytes]);
                     client_bytes.pass_bytes += bytes;
                 }
                 ClientEvent::Header => client_bytes.pass_bytes += HEADER_BYTES,
-                ClientEvent::Command(kind, header) => {
+                ClientEvent::Command(command) => {
                     let payload = &rest[HEADER_BYTES..];
                     client_bytes.reply = Reply::Expected;
-                    match self.command(relay, kind, header, payload, statements, prepared)? {
-                        CommandAction::NeedInput => return Ok(client_bytes),
-                        CommandAction::Prepare(own) => {
-                            client_bytes.needs = Some(own);
-                            return Ok(client_bytes);
-                        }
-                        CommandAction::Forward => match relay.begin_command(kind, header, header.length)? {
-                            Goodbye::None => client_bytes.pass_bytes += HEADER_BYTES,
-                            goodbye @ (Goodbye::Said | Goodbye::Anew) => {
-                                client_bytes.goodbye = Some(goodbye);
-                                return Ok(client_bytes);
-                            }
-                        },
-                        CommandAction::Replace { insert, drop_bytes, left_bytes } => {
-                            relay.begin_command(kind, header, left_bytes)?;
-                            client_bytes.reply = if is_silent(kind) { Reply::None } else { Reply::Expected };
-                            (client_bytes.insert, client_bytes.drop_bytes) = (insert, drop_bytes);
-                            return Ok(client_bytes);
-                        }
+                    let action = self.command(relay, command, payload, statements, prepared)?;
+                    if self.begin_command(relay, command, action, &mut client_bytes)? == Progress::Stop {
+                        return Ok(client_bytes);
                     }
                 }
             }
             if relay.client_is_between_messages() {
+                if let PayloadReader::Discard(reply) = self.payload_reader {
+                    self.payload_reader = PayloadReader::Nothing;
+                    client_bytes.reply = reply;
+                    put_in_place_of_discarded(reply, &mut client_bytes.insert);
+                    return Ok(client_bytes);
+                }
                 self.end_message(statements);
             }
         }
+    }
+
+    /// Starts a command as decided.
+    fn begin_command(
+        &mut self,
+        relay: &mut MySqlRelay,
+        command: CommandStart,
+        action: CommandAction,
+        client_bytes: &mut ClientBytes,
+    ) -> Result<Progress, Error> {
+        match action {
+            CommandAction::NeedInput => return Ok(Progress::Stop),
+            CommandAction::Prepare(own) => {
+                client_bytes.needs = Some(own);
+                return Ok(Progress::Stop);
+            }
+            CommandAction::Forward => match relay.begin_command(command, command.header.length)? {
+                Goodbye::None => client_bytes.pass_bytes += HEADER_BYTES,
+                goodbye @ (Goodbye::Said | Goodbye::Anew) => {
+                    client_bytes.goodbye = Some(goodbye);
+                    return Ok(Progress::Stop);
+                }
+            },
+            CommandAction::Replace { insert, drop_bytes, left_bytes } => {
+                relay.begin_command(command, left_bytes)?;
+                client_bytes.reply = if is_silent(command.kind) { Reply::None } else { Reply::Expected };
+                (client_bytes.insert, client_bytes.drop_bytes) = (insert, drop_bytes);
+                return Ok(Progress::Stop);
+            }
+            CommandAction::Discard(err) => {
+                let reply = if err.is_some() { Reply::Expected } else { Reply::None };
+                match err {
+                    Some(err) => {
+                        relay.begin_refused(command)?;
+                        self.pending.push_back(PendingCommand::Refused(err));
+                    }
+                    None => drop(relay.begin_command(command, command.header.length)?),
+                }
+                self.payload_reader = PayloadReader::Discard(reply);
+                client_bytes.drop_bytes += HEADER_BYTES;
+            }
+        }
+        Ok(Progress::Continue)
+    }
+
+    /// This statement cannot be prepared on this connection, for which the server sent this ERR.
+    pub fn preparation_failed(&mut self, own: u32, err: Vec<u8>) {
+        self.failed = Some((own, err));
     }
 
     /// Replaces the client's next command, if it is complete and will be answered, and returns its length.
@@ -242,8 +303,8 @@ impl SessionFollower {
             return Ok(None);
         }
         let Some(bytes) = first_command_bytes(input) else { return Ok(None) };
-        let ClientEvent::Command(kind, header) = relay.next_client_event(input)? else { return Ok(None) };
-        relay.begin_command(kind, header, 0)?;
+        let ClientEvent::Command(command) = relay.next_client_event(input) else { return Ok(None) };
+        relay.begin_command(command, 0)?;
         self.pending.push_back(PendingCommand::Other);
         Ok(Some(bytes))
     }
@@ -266,7 +327,7 @@ impl SessionFollower {
         self.skip_bytes -= skip;
         let piece = &piece[skip..];
         match &mut self.payload_reader {
-            PayloadReader::Nothing => {}
+            PayloadReader::Nothing | PayloadReader::Discard(_) => {}
             PayloadReader::Query(reader) => reader.read(piece),
             PayloadReader::Statement { reader, text } => {
                 reader.read(piece);
@@ -311,9 +372,7 @@ impl SessionFollower {
             PendingCommand::Query(effects) | PendingCommand::Prepare { effects, .. } => {
                 effects.as_ref().is_some_and(changes)
             }
-            PendingCommand::Execute(own) => {
-                statements.get(*own).is_some_and(|statement| changes(&statement.effects))
-            }
+            PendingCommand::Execute(_, effects) => changes(effects),
             PendingCommand::ExecuteLast(..) => statements
                 .last
                 .and_then(|own| statements.get(own))
@@ -323,19 +382,19 @@ impl SessionFollower {
         if self.pending.iter().any(may_change) {
             self.changes.effects.pins("a command behind one that sets sql_mode");
         }
-        TextReader::new(self.escapes)
+        TextReader::new(self.flags.escapes())
     }
 
     /// Decides what to do with a command that starts. `payload` is the part that has arrived.
     fn command(
         &mut self,
         relay: &MySqlRelay,
-        kind: u8,
-        header: Header,
+        command: CommandStart,
         payload: &[u8],
         statements: &mut ClientStatements,
         prepared: &mut ConnectionStatements,
     ) -> Result<CommandAction, Error> {
+        let CommandStart { kind, header, .. } = command;
         let here = &payload[..payload.len().min(header.length)];
         if relay.may_be_kill(header, payload) {
             return Ok(CommandAction::NeedInput);
@@ -377,147 +436,15 @@ impl SessionFollower {
         Ok(CommandAction::Forward)
     }
 
-    /// Reads the server's next bytes: those that were neither forwarded nor discarded, and newer ones.
-    pub fn process_server(
-        &mut self,
-        relay: &mut MySqlRelay,
-        input: &[u8],
-        statements: &mut ClientStatements,
-        prepared: &mut ConnectionStatements,
-    ) -> Result<ServerBytes, Error> {
-        let bytes = relay.process_server(input)?;
-        for complete in relay.take_completed() {
-            self.complete(complete, statements, prepared);
-        }
-        let rest = &input[bytes..];
-        let mut server_bytes = ServerBytes { bytes, ..ServerBytes::default() };
-        if let Some(here) = relay.take_prepared(rest)? {
-            let own = self.complete_prepare(here.prepare_ok.params, statements);
-            prepared.insert(own, here.prepare_ok.statement_id);
-            server_bytes.drop_bytes = here.bytes;
-            server_bytes.insert = rest[..here.bytes].to_vec();
-            server_bytes.insert[HEADER_BYTES + 1..HEADER_BYTES + 5].copy_from_slice(&own.to_le_bytes());
-            for complete in relay.take_completed() {
-                self.complete(complete, statements, prepared);
-            }
-        }
-        Ok(server_bytes)
+    /// The server has reported the session's status to the proxy.
+    pub fn report_status(&mut self, ok: OkPacket) {
+        self.flags = SettingFlags::of(ok.status);
+        self.transaction.report(ok);
     }
 
-    /// The pending prepare has succeeded; returns the client's identifier of the statement.
-    fn complete_prepare(&mut self, params: u16, statements: &mut ClientStatements) -> u32 {
-        let (text, effects) = match self.pending.front_mut() {
-            Some(PendingCommand::Prepare { effects, text }) => {
-                (text.take(), effects.take().unwrap_or_default())
-            }
-            _ => (None, Effects::default()),
-        };
-        match &text {
-            Some(text) => self.pending_bytes -= text.len(),
-            None => self.changes.effects.pins("prepared statements that are too long"),
-        }
-        statements.add(ClientStatement { text, effects, params, types: None })
-    }
-
-    fn complete(
-        &mut self,
-        complete: CompletedResponse,
-        statements: &mut ClientStatements,
-        prepared: &mut ConnectionStatements,
-    ) {
-        let CompletedResponse { end, insert_id } = complete;
-        if insert_id != 0 {
-            self.changes.insert_id = Some(insert_id);
-        }
-        let (status, diagnostics) = match end {
-            ResponseEnd::NoStatus => (self.changes.status, Diagnostics::None),
-            ResponseEnd::Err => (StatusFlags::Unknown, Diagnostics::Some),
-            ResponseEnd::Ok(ok) if ok.warnings > 0 => (StatusFlags::Reported, Diagnostics::Some),
-            ResponseEnd::Ok(_) => (StatusFlags::Reported, Diagnostics::None),
-        };
-        (self.changes.status, self.changes.diagnostics) = (status, Some(diagnostics));
-        self.check_next_transaction(end);
-        match (self.pending.pop_front(), end) {
-            (Some(PendingCommand::Query(Some(effects))), _) => self.apply_effects(&effects, end),
-            (Some(PendingCommand::Query(None)), _) => {
-                self.changes.effects.pins("a command that was answered before its end");
-            }
-            (Some(PendingCommand::Prepare { text, .. }), ResponseEnd::Err) => {
-                self.pending_bytes -= text.map_or(0, |text| text.len());
-                statements.last = None;
-            }
-            (Some(PendingCommand::Execute(own)), _) => self.executed(own, end, statements),
-            (Some(PendingCommand::ExecuteLast(kind, payload)), _) => {
-                self.pending_bytes -= payload.len();
-                if let Some(own) = statements.last {
-                    self.learn_types(own, kind, &payload, statements, prepared);
-                    self.executed(own, end, statements);
-                }
-            }
-            (Some(PendingCommand::Fetch(own)), ResponseEnd::Ok(ok)) if ok.last_row_was_sent() => {
-                self.cursors.remove(&own);
-            }
-            (Some(PendingCommand::Option(option)), ResponseEnd::Ok(_)) => self.changes.option = Some(option),
-            (Some(PendingCommand::Reset), ResponseEnd::Ok(_)) => {
-                statements.clear();
-                prepared.clear();
-                (self.cursors, self.long_data) = (HashSet::default(), HashSet::default());
-                self.next_transaction = NextTransaction::Unchanged;
-                self.changes = SessionChanges {
-                    reset: SessionReset::Yes,
-                    option: self.changes.option,
-                    diagnostics: Some(diagnostics),
-                    ..SessionChanges::default()
-                };
-            }
-            _ => {}
-        }
-        if let ResponseEnd::Ok(ok) = end {
-            self.escapes =
-                if ok.takes_backslashes_as_they_are() { Escapes::None } else { Escapes::Backslash };
-        }
-    }
-
-    /// A `SET TRANSACTION` applies to the next command that starts a transaction.
-    fn check_next_transaction(&mut self, end: ResponseEnd) {
-        if self.next_transaction == NextTransaction::Configured {
-            self.next_transaction = NextTransaction::Unchanged;
-            if !matches!(end, ResponseEnd::Ok(ok) if ok.is_in_transaction()) {
-                self.changes.effects.pins("SET TRANSACTION");
-            }
-        }
-    }
-
-    fn executed(&mut self, own: u32, end: ResponseEnd, statements: &ClientStatements) {
-        if let ResponseEnd::Ok(ok) = end
-            && ok.cursor_exists()
-        {
-            if self.cursors.len() < MAX_OPEN {
-                self.cursors.insert(own);
-            } else {
-                self.changes.effects.pins("many cursors");
-            }
-        }
-        if let Some(statement) = statements.get(own)
-            && !statement.effects.is_none()
-        {
-            let effects = statement.effects.clone();
-            self.apply_effects(&effects, end);
-        }
-    }
-
-    /// A command with these effects has completed.
-    fn apply_effects(&mut self, effects: &Effects, end: ResponseEnd) {
-        if end == ResponseEnd::Err && effects.count == StatementCount::One {
-            // Connection-bound state may exist although the command failed.
-            return self.changes.effects.merge(&Effects { pin: effects.pin, ..Effects::default() });
-        }
-        self.changes.effects.merge(effects);
-        if effects.next_transaction == NextTransaction::Configured
-            && !matches!(end, ResponseEnd::Ok(ok) if ok.is_in_transaction())
-        {
-            self.next_transaction = NextTransaction::Configured;
-        }
+    /// Whether a savepoint may exist although no transaction is reported.
+    pub fn may_have_savepoint(&self) -> bool {
+        self.transaction.may_have_savepoint()
     }
 
     /// Whether something is open that a reset would discard: a cursor, long data, or a `SET TRANSACTION`.
@@ -530,6 +457,21 @@ impl SessionFollower {
     /// All responses were read: the session changes since the last call.
     pub fn settle(&mut self) -> SessionChanges {
         std::mem::take(&mut self.changes)
+    }
+}
+
+/// Whether the client's bytes are read on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Progress {
+    Continue,
+    Stop,
+}
+
+/// What the server gets in place of a command that is not forwarded. A `COM_STMT_CLOSE` has no response.
+fn put_in_place_of_discarded(reply: Reply, insert: &mut Vec<u8>) {
+    match reply {
+        Reply::Expected => encode_ping(insert),
+        Reply::None => encode_statement_close(insert, UNKNOWN_STATEMENT),
     }
 }
 

@@ -23,8 +23,6 @@ use crate::{
 };
 
 const COM_STMT_PREPARE: u8 = 0x16;
-/// The longest message that `SIGNAL` accepts.
-const MAX_MESSAGE_BYTES: usize = 128;
 /// Far more than the settings take.
 const MAX_VALUES_BYTES: usize = 1 << 16;
 
@@ -79,8 +77,8 @@ pub struct RestoredSession {
     pub status: Option<OkPacket>,
     /// The values asked for; `None` if the server refused.
     pub values: Option<Vec<Option<Vec<u8>>>>,
-    /// The prepared statement, or why it could not be prepared.
-    pub prepared: Option<Result<PrepareOk, Error>>,
+    /// The prepared statement, or the server's ERR.
+    pub prepared: Option<Result<PrepareOk, Vec<u8>>>,
 }
 
 impl SessionRestore {
@@ -175,13 +173,18 @@ impl SessionRestore {
                     Err(Error::Server { .. }) => None,
                     Err(error) => return Err(error),
                 },
+                RestoreReply::Prepared(_) if starts_with_err(input) => {
+                    let Some(payload) = self.packets.take(input, "response to PREPARE")? else {
+                        return Ok(Response::NeedInput);
+                    };
+                    self.adopted.prepared = Some(Err(payload.to_vec()));
+                    None
+                }
                 RestoreReply::Prepared(reader) => {
-                    self.adopted.prepared = Some(match reader.step(input) {
-                        Ok(Response::NeedInput) => return Ok(Response::NeedInput),
-                        Ok(Response::Done(prepared)) => Ok(prepared),
-                        Err(refusal @ Error::Server { .. }) => Err(refusal),
-                        Err(error) => return Err(error),
-                    });
+                    let Response::Done(prepared) = reader.step(input)? else {
+                        return Ok(Response::NeedInput);
+                    };
+                    self.adopted.prepared = Some(Ok(prepared));
                     None
                 }
             };
@@ -222,32 +225,23 @@ fn is_number(text: &str) -> bool {
         && digits.bytes().filter(|byte| *byte == b'.').count() <= 1
 }
 
-/// Appends a statement that makes the server fail with this error, as far as the error can be expressed.
+/// Appends a statement that makes the server fail with this error, whose message must be safe to quote.
 pub fn encode_refusal(
     capabilities: Capabilities,
     err: &ErrPacket<'_>,
     out: &mut Vec<u8>,
 ) -> Result<(), Error> {
-    let message: Vec<u8> = err
-        .message
-        .iter()
-        .take(MAX_MESSAGE_BYTES)
-        .map(|byte| match byte {
-            b'\'' | b'\\' | b'`' | b'"' => b'.',
-            byte if *byte == b' ' || byte.is_ascii_graphic() => *byte,
-            _ => b'?',
-        })
-        .collect();
-    let state = err.sql_state;
-    let state =
-        if state.iter().all(u8::is_ascii_alphanumeric) && &state[..2] != b"00" { state } else { *b"HY000" };
     let sql = format!(
         "SIGNAL SQLSTATE '{}' SET MYSQL_ERRNO={},MESSAGE_TEXT='{}'",
-        String::from_utf8_lossy(&state),
-        err.code.max(1),
-        String::from_utf8_lossy(&message)
+        String::from_utf8_lossy(&err.sql_state),
+        err.code,
+        String::from_utf8_lossy(err.message)
     );
     encode_query_on(capabilities, out, &sql)
+}
+
+fn starts_with_err(input: &[u8]) -> bool {
+    packet::peek_header(input).is_some_and(|(_, payload)| ErrPacket::is(payload))
 }
 
 /// A value that can be set again on another connection.

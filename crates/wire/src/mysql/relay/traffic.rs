@@ -18,7 +18,7 @@ use crate::{
         },
         error::Error,
         relay::{
-            commands::{CommandKind, ResponseState, ResultSource, command_kind},
+            commands::{CommandKind, CommandStart, CursorRequest, ResponseState, ResultSource, command_kind},
             framer::Framer,
             kill::{self, KillCommand, KillScan},
             observer::ResponseObserver,
@@ -130,7 +130,7 @@ pub(crate) enum ClientEvent {
     /// The header of another packet of the current message.
     Header,
     /// A command that has not started yet.
-    Command(u8, Header),
+    Command(CommandStart),
 }
 
 impl MySqlRelay {
@@ -196,10 +196,9 @@ impl MySqlRelay {
     /// Another command with the same kind of response is sent in place of [`Self::kill`].
     pub fn replace_kill(&mut self, input: &[u8]) -> Result<(), Error> {
         let kill_policy = std::mem::replace(&mut self.kill_policy, KillPolicy::Forward);
-        let replaced = match packet::peek_header(input) {
-            Some((header, &[kind, ..])) => self.start_command(kind, header).map(drop),
-            _ => Ok(()),
-        };
+        let command =
+            packet::peek_header(input).and_then(|(header, payload)| CommandStart::read(header, payload));
+        let replaced = command.map_or(Ok(()), |command| self.start_command(command).map(drop));
         self.kill_policy = kill_policy;
         replaced
     }
@@ -210,16 +209,16 @@ impl MySqlRelay {
         let mut at = 0;
         loop {
             let rest = &input[at..];
-            match self.next_client_event(rest)? {
+            match self.next_client_event(rest) {
                 ClientEvent::NeedInput => return Ok(FromClient { pass_bytes: at, goodbye: Goodbye::None }),
                 ClientEvent::Payload(bytes) => at += bytes,
                 ClientEvent::Header => at += HEADER_BYTES,
-                ClientEvent::Command(kind, header) => {
-                    if self.must_hold(header, &rest[HEADER_BYTES..]) {
+                ClientEvent::Command(command) => {
+                    if self.must_hold(command.header, &rest[HEADER_BYTES..]) {
                         return Ok(FromClient { pass_bytes: at, goodbye: Goodbye::None });
                     }
-                    match self.start_command(kind, header)? {
-                        Goodbye::None => self.client_framer.begin(header, &mut at),
+                    match self.start_command(command)? {
+                        Goodbye::None => self.client_framer.begin(command.header, &mut at),
                         goodbye @ (Goodbye::Said | Goodbye::Anew) => {
                             return Ok(FromClient { pass_bytes: at, goodbye });
                         }
@@ -231,30 +230,26 @@ impl MySqlRelay {
 
     /// Reads the next event from the client's bytes.
     #[inline]
-    pub(crate) fn next_client_event(&mut self, input: &[u8]) -> Result<ClientEvent, Error> {
+    pub(crate) fn next_client_event(&mut self, input: &[u8]) -> ClientEvent {
         let mut at = 0;
         let ends = self.client_framer.skip(input, &mut at);
         if at > 0 {
             let is_complete = ends && !self.client_framer.continues;
             self.remains.payload(&input[..at], is_complete, self.capabilities);
-            return Ok(ClientEvent::Payload(at));
+            return ClientEvent::Payload(at);
         }
         let Some((header, payload)) = (if ends { packet::peek_header(input) } else { None }) else {
-            return Ok(ClientEvent::NeedInput);
+            return ClientEvent::NeedInput;
         };
         if self.client_framer.continues {
             self.continue_message(header);
         } else if self.client_payload == ClientPayload::File {
             self.read_file_part(header);
-        } else if header.length == 0 {
-            return Err(Error::protocol("command", "it is empty"));
         } else {
-            return Ok(payload
-                .first()
-                .map_or(ClientEvent::NeedInput, |kind| ClientEvent::Command(*kind, header)));
+            return CommandStart::read(header, payload).map_or(ClientEvent::NeedInput, ClientEvent::Command);
         }
         self.client_framer.begin(header, &mut 0);
-        Ok(ClientEvent::Header)
+        ClientEvent::Header
     }
 
     /// Whether a command must be held back, or may have to be.
@@ -268,15 +263,15 @@ impl MySqlRelay {
         }
     }
 
-    fn start_command(&mut self, kind: u8, header: Header) -> Result<Goodbye, Error> {
-        if header.sequence != 0 {
+    fn start_command(&mut self, command: CommandStart) -> Result<Goodbye, Error> {
+        if command.header.sequence != 0 {
             return Err(Error::protocol("command", "a packet is missing or out of order"));
         }
-        let command = command_kind(kind)?;
-        if !matches!(command, CommandKind::Quit | CommandKind::ChangeUser) {
-            self.remains.begin_command(kind);
+        let kind = command_kind(command)?;
+        if !matches!(kind, CommandKind::Quit | CommandKind::ChangeUser) {
+            self.remains.begin_command(command.kind);
         }
-        match command {
+        match kind {
             CommandKind::Quit => return Ok(Goodbye::Said),
             CommandKind::ChangeUser => return Ok(Goodbye::Anew),
             CommandKind::NoResponse => self.client_payload = ClientPayload::NoResponse,
@@ -339,10 +334,7 @@ impl MySqlRelay {
                     _ => false,
                 };
                 if !is_row {
-                    if self.observer.is_some()
-                        && self.current == Some(ResponseState::PrepareOk)
-                        && payload.first() == Some(&0)
-                    {
+                    if self.is_taken(payload.first()) {
                         return Ok(at);
                     }
                     // Refused at once, before it could pass for the response to the next command.
@@ -383,19 +375,24 @@ impl MySqlRelay {
             ResponseState::EndOfColumns(of) => {
                 let end = OkPacket::parse_eof(start)?;
                 self.record_status(end, here);
-                (of != ResultSource::Execute || !end.cursor_exists()).then_some(ResponseState::Rows(of))
+                let is_cursor = self.opens_cursor(end, of);
+                (!is_cursor).then_some(ResponseState::Rows(of))
             }
             ResponseState::Rows(of) => {
                 if start.is_empty() {
                     return Err(Error::protocol("row", "it is empty"));
                 }
                 let end = OkPacket::parse_end_of_rows(start, self.capabilities)?;
+                self.opens_cursor(end, of);
                 self.end_result(end, here, of)
             }
             ResponseState::PrepareOk => definitions(PrepareOk::parse(start)?.definitions(self.capabilities)),
             ResponseState::Definitions { left } => definitions(left - 1),
             ResponseState::Fields if ends_fields(header, start) => None,
             ResponseState::Fields => Some(ResponseState::Fields),
+            ResponseState::Refused | ResponseState::Unknown => {
+                return Err(Error::protocol("response", "it is not an error, for a command that is unknown"));
+            }
         };
         self.advance(next);
         Ok(())
@@ -445,6 +442,18 @@ impl MySqlRelay {
         if eof_follows { ResponseState::EndOfColumns(of) } else { ResponseState::Rows(of) }
     }
 
+    /// Whether a result set that ends here, or whose definitions do, leaves its rows in a cursor. Cursors within stored
+    /// routines set the status flag, too, but their results are never the last.
+    fn opens_cursor(&mut self, end: OkPacket, of: ResultSource) -> bool {
+        let is_cursor = of == ResultSource::Execute(CursorRequest::Asked)
+            && end.cursor_exists()
+            && !end.more_results_exist();
+        if is_cursor && let Some(observer) = &mut self.observer {
+            observer.record_cursor();
+        }
+        is_cursor
+    }
+
     /// A result set has ended; what follows it.
     fn end_result(&mut self, end: OkPacket, here: &[u8], of: ResultSource) -> Option<ResponseState> {
         self.record_status(end, here);
@@ -465,16 +474,20 @@ impl MySqlRelay {
         if is_progress && self.capabilities.contains(Capabilities::PROGRESS) {
             return Ok(());
         }
-        self.error_was_last = true;
-        self.remains.raise(Remains::Anything);
-        if let Some(observer) = &mut self.observer {
-            observer.record_err();
-        }
+        self.record_error();
         if self.client_payload == ClientPayload::File {
             self.doubt = Some("the server refused the client's file");
         }
         self.advance(None);
         Ok(())
+    }
+
+    fn record_error(&mut self) {
+        self.error_was_last = true;
+        self.remains.raise(Remains::Anything);
+        if let Some(observer) = &mut self.observer {
+            observer.record_err();
+        }
     }
 
     /// A packet without a pending command: it must be the server's final ERR.

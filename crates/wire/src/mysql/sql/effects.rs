@@ -31,6 +31,8 @@ pub struct Effects {
     pub next_transaction: NextTransaction,
     /// Why the connection is pinned: state that no other connection can have.
     pub pin: Option<&'static str>,
+    /// What becomes of savepoints.
+    pub savepoints: Savepoints,
     /// How many statements the text has. A single statement that fails has no effect.
     pub count: StatementCount,
 }
@@ -50,6 +52,34 @@ pub enum NextTransaction {
     Configured,
 }
 
+/// The savepoints of the current transaction. Without autocommit a savepoint can be the first statement of a
+/// transaction, and no status flag reports it. Savepoints of functions and triggers end with them; those of procedures
+/// do not.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Savepoints {
+    #[default]
+    Unchanged,
+    /// There may be one afterwards, also if the text fails.
+    MayRemain,
+    /// The text ends the transaction, and its savepoints.
+    Released,
+    /// The same, but if the text fails, there may be one.
+    ReleasedAtEnd,
+}
+
+impl Savepoints {
+    fn set(&mut self) {
+        *self = Self::MayRemain;
+    }
+
+    fn release(&mut self) {
+        *self = match *self {
+            Self::Unchanged | Self::Released => Self::Released,
+            Self::MayRemain | Self::ReleasedAtEnd => Self::ReleasedAtEnd,
+        };
+    }
+}
+
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum StatementCount {
     /// One, or none.
@@ -61,10 +91,11 @@ pub enum StatementCount {
 impl Effects {
     /// Whether no effect outlives the transaction.
     pub fn is_none(&self) -> bool {
-        let Self { settings, database, next_transaction, pin, count: _ } = self;
+        let Self { settings, database, next_transaction, pin, savepoints, count: _ } = self;
         settings.is_empty()
             && *database == DefaultDatabase::Unchanged
             && *next_transaction == NextTransaction::Unchanged
+            && *savepoints == Savepoints::Unchanged
             && pin.is_none()
     }
 
@@ -89,7 +120,7 @@ impl Effects {
         }
     }
 
-    fn sets(&mut self, name: &str) {
+    pub(crate) fn sets(&mut self, name: &str) {
         if self.settings.iter().any(|known| known == name) {
             return;
         }
@@ -159,6 +190,8 @@ enum StatementState {
     Flush,
     /// After `BEGIN`.
     Block,
+    /// After `ROLLBACK`, with what was known of savepoints before it.
+    Rollback(Savepoints),
 }
 
 /// An assignment of a `SET`.
@@ -309,6 +342,14 @@ impl EffectsScanner {
                 self.effects.pins("a block");
                 StatementState::Other
             }
+            (StatementState::Rollback(before), b"to") => {
+                self.effects.savepoints = before;
+                StatementState::Other
+            }
+            (StatementState::Wrapper, b"sql_mode") => {
+                self.effects.pins("SET STATEMENT with sql_mode");
+                StatementState::Wrapper
+            }
             (StatementState::Create | StatementState::Drop | StatementState::Block, _) => {
                 StatementState::Other
             }
@@ -330,6 +371,19 @@ impl EffectsScanner {
             }
             b"insert" | b"update" | b"replace" => {
                 self.verb = Verb::Changes;
+                return StatementState::Other;
+            }
+            b"rollback" => {
+                let before = self.effects.savepoints;
+                self.effects.savepoints.release();
+                return StatementState::Rollback(before);
+            }
+            b"commit" => {
+                self.effects.savepoints.release();
+                return StatementState::Other;
+            }
+            b"savepoint" | b"call" => {
+                self.effects.savepoints.set();
                 return StatementState::Other;
             }
             word if HARMLESS.contains(word) => return StatementState::Other,
@@ -444,9 +498,9 @@ const UNKNOWN: &str = "a statement of an unknown kind";
 /// Statements whose only lasting effects are those of the words in them, or of their transaction.
 static HARMLESS: LazyLock<WordSet> = LazyLock::new(|| {
     WordSet::of(
-        "alter analyze call check checksum commit delete desc describe do explain get grant help kill load \
-         optimize purge release rename repair resignal revoke rollback savepoint select show signal start stop \
-         table truncate unlock values with change",
+        "alter analyze check checksum delete desc describe do explain get grant help kill load optimize purge \
+         release rename repair resignal revoke select show signal start stop table truncate unlock values with \
+         change",
     )
 });
 

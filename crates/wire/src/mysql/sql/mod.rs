@@ -7,6 +7,6 @@ pub(crate) mod remains;
 #[cfg_attr(not(test), expect(dead_code, reason = "not used yet"))]
 pub(crate) mod unresettable;
 
-pub use effects::{DefaultDatabase, Effects, NextTransaction, StatementCount, TextReader};
+pub use effects::{DefaultDatabase, Effects, NextTransaction, Savepoints, StatementCount, TextReader};
 pub use lexer::Escapes;
 pub use remains::{Remains, RemainsReader};

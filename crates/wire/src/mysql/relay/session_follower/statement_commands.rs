@@ -1,10 +1,13 @@
 //! Commands that name a prepared statement: their statement identifier is translated for the server
 //! connection.
 
+use std::sync::Arc;
+
 use crate::mysql::{
     codec::packet::{HEADER_BYTES, Header, MAX_PART_BYTES},
     error::Error,
     relay::{
+        commands::COM_STMT_EXECUTE,
         prepared_statements::{
             ClientStatements, ConnectionStatements, LAST_STATEMENT, ParameterTypes, UNKNOWN_STATEMENT,
         },
@@ -12,7 +15,6 @@ use crate::mysql::{
     },
 };
 
-const COM_STMT_EXECUTE: u8 = 0x17;
 const COM_STMT_SEND_LONG_DATA: u8 = 0x18;
 const COM_STMT_CLOSE: u8 = 0x19;
 const COM_STMT_RESET: u8 = 0x1a;
@@ -82,20 +84,17 @@ impl SessionFollower {
                 self.execute(kind, header, here, ExecutedStatement { own, id, types }, statements, prepared)
             }
             (COM_STMT_EXECUTE | COM_STMT_BULK_EXECUTE, StatementRef::Pending) => {
-                let is_short = header.length <= MAX_EARLY_BYTES;
-                if is_short && here.len() < header.length {
-                    return Ok(CommandAction::NeedInput);
-                }
-                let is_kept = is_short && statements.has_room(self.pending_bytes + here.len());
-                let payload = if is_kept { here.to_vec() } else { Vec::new() };
-                self.pending_bytes += payload.len();
-                self.pending.push_back(PendingCommand::ExecuteLast(kind, payload));
-                Ok(CommandAction::Forward)
+                Ok(self.execute_pending(kind, header, here, statements))
             }
-            (
-                COM_STMT_EXECUTE | COM_STMT_BULK_EXECUTE | COM_STMT_SEND_LONG_DATA,
-                StatementRef::Unprepared(own),
-            ) => Ok(CommandAction::Prepare(own)),
+            (COM_STMT_EXECUTE | COM_STMT_BULK_EXECUTE, StatementRef::Unprepared(own)) => {
+                let failed = self.failed.take_if(|(failed, _)| *failed == own);
+                Ok(failed.map_or(CommandAction::Prepare(own), |(_, err)| CommandAction::Discard(Some(err))))
+            }
+            (COM_STMT_SEND_LONG_DATA, StatementRef::Unprepared(own)) => {
+                // The server would have forgotten the data when the execution failed.
+                let is_failed = self.failed.as_ref().is_some_and(|(failed, _)| *failed == own);
+                Ok(if is_failed { CommandAction::Discard(None) } else { CommandAction::Prepare(own) })
+            }
             (COM_STMT_SEND_LONG_DATA, StatementRef::Prepared { own, id, .. }) => {
                 if self.long_data.len() < MAX_OPEN {
                     self.long_data.insert(own);
@@ -104,11 +103,14 @@ impl SessionFollower {
                 }
                 Ok(with_statement_id(kind, header, id))
             }
-            (COM_STMT_CLOSE, target) => Ok(self.close(header, &target, statements, prepared)),
+            (COM_STMT_CLOSE, StatementRef::Prepared { own, id, .. }) => {
+                Ok(self.close(header, own, id, statements, prepared))
+            }
+            (COM_STMT_CLOSE, StatementRef::Unprepared(own)) => {
+                Ok(self.close(header, own, UNKNOWN_STATEMENT, statements, prepared))
+            }
             (COM_STMT_RESET, StatementRef::Prepared { own, id, .. }) => {
-                self.cursors.remove(&own);
-                self.long_data.remove(&own);
-                self.pending.push_back(PendingCommand::Other);
+                self.pending.push_back(PendingCommand::ResetStatement(own));
                 Ok(with_statement_id(kind, header, id))
             }
             (COM_STMT_RESET, StatementRef::Unprepared(_)) if header.length == NAMED_BYTES => {
@@ -135,6 +137,25 @@ impl SessionFollower {
                 Ok(with_statement_id(kind, header, id))
             }
         }
+    }
+
+    /// Executes the statement whose prepare is pending.
+    fn execute_pending(
+        &mut self,
+        kind: u8,
+        header: Header,
+        here: &[u8],
+        statements: &ClientStatements,
+    ) -> CommandAction {
+        let is_short = header.length <= MAX_EARLY_BYTES;
+        if is_short && here.len() < header.length {
+            return CommandAction::NeedInput;
+        }
+        let is_kept = is_short && statements.has_room(self.pending_bytes + here.len());
+        let payload = if is_kept { here.to_vec() } else { Vec::new() };
+        self.pending_bytes += payload.len();
+        self.pending.push_back(PendingCommand::ExecuteLast(kind, payload));
+        CommandAction::Forward
     }
 
     fn push_pending(&mut self, kind: u8, pending: PendingCommand) {
@@ -167,21 +188,16 @@ impl SessionFollower {
     fn close(
         &mut self,
         header: Header,
-        target: &StatementRef,
+        own: u32,
+        id: u32,
         statements: &mut ClientStatements,
         prepared: &mut ConnectionStatements,
     ) -> CommandAction {
-        let (own, id) = match *target {
-            StatementRef::Prepared { own, id, .. } => (Some(own), id),
-            StatementRef::Unprepared(own) => (Some(own), UNKNOWN_STATEMENT),
-            StatementRef::Pending | StatementRef::Unknown => (None, UNKNOWN_STATEMENT),
-        };
-        if let Some(own) = own {
-            statements.remove(own);
-            prepared.remove(own);
-            self.cursors.remove(&own);
-            self.long_data.remove(&own);
-        }
+        // It has no response, and no server refuses it.
+        statements.remove(own);
+        prepared.remove(own);
+        self.cursors.remove(&own);
+        self.long_data.remove(&own);
         with_statement_id(COM_STMT_CLOSE, header, id)
     }
 
@@ -245,9 +261,10 @@ impl SessionFollower {
                 }
             }
         };
+        let effects = statements.get(own).map(|known| Arc::clone(&known.effects)).unwrap_or_default();
+        self.pending.push_back(PendingCommand::Execute(own, effects));
+        // Servers forget the data whether they execute the statement or refuse it.
         self.long_data.remove(&own);
-        self.cursors.remove(&own);
-        self.pending.push_back(PendingCommand::Execute(own));
         Ok(next)
     }
 }

@@ -14,6 +14,7 @@ use crate::mysql::{
 };
 
 use super::*;
+use crate::mysql::sql::lexer::Escapes;
 
 /// A client and its server connection.
 struct Site {
@@ -189,13 +190,16 @@ fn changes_are_reported_once() {
     let mut site = Site::new();
     site.says(&query("SET sql_mode = ''; INSERT INTO t VALUES (1)"), 7);
     let more = OkPacket { status: 8, ..OK };
-    let insert = OkPacket { last_insert_id: 9, warnings: 1, status: 0x200, ..OK };
+    let insert = OkPacket { last_insert_id: 9, warnings: 1, status: 0x202, ..OK };
     site.hears(&[ok(&more), ok(&insert)].concat());
     assert!(site.is_clean());
     let changes = site.follow.settle();
     assert!(changes.effects.pin.is_some(), "the statement after SET sql_mode is ambiguous");
     assert_eq!((changes.effects.settings, changes.insert_id), (vec!["sql_mode".to_owned()], Some(9)));
-    assert_eq!((changes.diagnostics, site.follow.escapes()), (Some(Diagnostics::Some), Escapes::None));
+    assert_eq!(
+        (changes.diagnostics, site.follow.flags().escapes()),
+        (Some(Diagnostics::Some), Escapes::None)
+    );
     assert_eq!(site.follow.settle(), SessionChanges::default());
     // A refused command has no effect, except state that only its connection can have.
     site.says(&query("SET time_zone = 'x'"), 7);
@@ -226,13 +230,10 @@ fn open_state_keeps_the_connection() {
     assert!(site.follow.is_open());
     site.says(&execute(own, &[Param::Bytes(b"")]), 3);
     assert!(!site.follow.is_open());
-    // An execute that opens a cursor.
-    let mut answer = written(|out| {
-        write_payload(out, 1, &[1]).unwrap();
-    });
-    write_payload(&mut answer, 2, b"\x03def a column").unwrap();
-    write_payload(&mut answer, 3, b"\xfe\0\0\x42\0\0\0").unwrap();
-    site.hears(&answer);
+    // An execute that asked for no cursor has none, whatever its status flags are.
+    site.hears(&cursor_response(CURSOR));
+    assert!(!site.follow.is_open());
+    open_cursor(&mut site, own, CURSOR);
     assert!(site.follow.is_open());
     let fetch = [&b"\x1c"[..], &own.to_le_bytes(), b"\x01\0\0\0"].concat();
     site.says(
@@ -254,6 +255,207 @@ fn open_state_keeps_the_connection() {
         assert!(!site.follow.is_open());
         assert_eq!(site.follow.settle().effects.pin, pin);
     }
+}
+
+/// `SERVER_STATUS_AUTOCOMMIT` and `SERVER_STATUS_CURSOR_EXISTS`.
+const CURSOR: u16 = 0x42;
+
+/// The definition of one column, and the end of the rows.
+fn cursor_response(status: u16) -> Vec<u8> {
+    let mut bytes = written(|out| {
+        write_payload(out, 1, &[1]).unwrap();
+    });
+    write_payload(&mut bytes, 2, b"\x03def a column").unwrap();
+    let [low, high] = status.to_le_bytes();
+    write_payload(&mut bytes, 3, &[0xfe, 0, 0, low, high, 0, 0]).unwrap();
+    bytes
+}
+
+fn execute_with_cursor(own: u32) -> Vec<u8> {
+    let mut bytes = execute(own, &[Param::Bytes(b"")]);
+    bytes[9] = 1;
+    bytes
+}
+
+fn open_cursor(site: &mut Site, own: u32, status: u16) {
+    site.says(&execute_with_cursor(own), 3);
+    site.hears(&cursor_response(status));
+}
+
+#[test]
+fn a_cursor_is_known_when_the_server_has_opened_or_closed_it() {
+    let mut site = Site::new();
+    let own = prepare(&mut site, "SELECT ?", 77, 1);
+    // A result within a procedure; the OK of the procedure follows.
+    site.says(&execute_with_cursor(own), 3);
+    let last = written(|out| write_ok(out, 4, &OkPacket { status: CURSOR, ..OK }).unwrap());
+    site.hears(&[cursor_response(CURSOR | 8), last].concat());
+    assert!(site.is_clean() && !site.follow.is_open());
+    open_cursor(&mut site, own, CURSOR);
+    // A refused command leaves it open.
+    let reset = written(|out| encode_statement_reset(out, own));
+    for command in [&reset, &execute(own, &[Param::Bytes(b"")])] {
+        site.says(command, 3);
+        site.hears(&refusal());
+        assert!(site.follow.is_open());
+    }
+    site.says(&reset, 3);
+    assert!(site.follow.is_open());
+    site.hears(&ok(&OK));
+    assert!(!site.follow.is_open());
+    open_cursor(&mut site, own, CURSOR);
+    site.says(&execute(own, &[Param::Bytes(b"")]), 3);
+    site.hears(&cursor_response(2));
+    assert!(!site.follow.is_open());
+    // The statement is closed before the response.
+    let close = written(|out| encode_statement_close(out, own));
+    site.says(&[execute_with_cursor(own), close].concat(), 3);
+    site.hears(&cursor_response(CURSOR));
+    assert!(site.is_clean() && !site.follow.is_open());
+}
+
+/// The status after each of these texts, which succeed unless the status is `None`; whether a savepoint may exist then.
+fn savepoint_after(texts: &[(&str, Option<u16>)]) -> bool {
+    let answer = |status: &Option<u16>| status.map_or_else(refusal, |status| ok(&OkPacket { status, ..OK }));
+    let run_as_text = || {
+        let mut site = Site::new();
+        for (text, status) in texts {
+            site.says(&query(text), 7);
+            site.hears(&answer(status));
+        }
+        site.follow.may_have_savepoint()
+    };
+    let run_prepared = || {
+        let mut site = Site::new();
+        for (text, status) in texts {
+            let own = prepare(&mut site, text, 77, 0);
+            let close = written(|out| encode_statement_close(out, own));
+            site.says(&[execute(own, &[]), close].concat(), 7);
+            site.hears(&answer(status));
+        }
+        site.follow.may_have_savepoint()
+    };
+    let may_exist = run_as_text();
+    assert_eq!(run_prepared(), may_exist, "{texts:?}");
+    may_exist
+}
+
+#[test]
+fn a_savepoint_without_autocommit_opens_a_transaction() {
+    const MANUAL: u16 = 0;
+    const IN_TRANSACTION: u16 = 1;
+    const AUTOCOMMIT: u16 = 2;
+    for text in [
+        "SAVEPOINT a",
+        "CALL p()",
+        "set statement max_statement_time=1 for savepoint a",
+        "COMMIT; SAVEPOINT a",
+        "SELECT 1; savepoint a; SELECT 2",
+        "SAVEPOINT a; ROLLBACK TO a",
+        "SAVEPOINT a; ROLLBACK WORK TO SAVEPOINT a",
+    ] {
+        assert!(savepoint_after(&[(text, Some(MANUAL))]), "{text}");
+        assert!(!savepoint_after(&[(text, Some(AUTOCOMMIT))]), "{text}: it ends with its statement");
+        for (end, status, is_left) in [
+            ("COMMIT", Some(MANUAL), false),
+            ("ROLLBACK WORK", Some(MANUAL), false),
+            ("ROLLBACK", Some(MANUAL), false),
+            ("SET autocommit = 1", Some(AUTOCOMMIT), false),
+            ("ROLLBACK TO a", Some(MANUAL), true),
+            ("COMMIT; SAVEPOINT b", Some(MANUAL), true),
+            ("COMMIT", None, true),
+            ("SELECT 1", Some(MANUAL), true),
+            ("INSERT INTO t VALUES (1)", Some(IN_TRANSACTION), true),
+        ] {
+            assert_eq!(savepoint_after(&[(text, Some(MANUAL)), (end, status)]), is_left, "{text}, {end}");
+        }
+        // The end of a transaction that the server reports.
+        let (open, closed) =
+            (("INSERT INTO t VALUES (1)", Some(IN_TRANSACTION)), ("DROP TABLE t", Some(MANUAL)));
+        assert!(!savepoint_after(&[(text, Some(MANUAL)), open, closed]), "{text}");
+        assert!(savepoint_after(&[open, (text, Some(MANUAL))]), "{text}");
+        // It may have ended before the procedure has failed.
+        assert!(savepoint_after(&[open, ("CALL p()", None), ("SELECT 1", Some(MANUAL))]));
+    }
+    for text in ["SELECT 1", "SAVEPOINT a; COMMIT", "ROLLBACK", "BEGIN", "RELEASE SAVEPOINT a"] {
+        assert!(!savepoint_after(&[(text, Some(MANUAL))]), "{text}");
+    }
+    // A refused savepoint does not exist; a text of several statements may have reached it.
+    assert!(savepoint_after(&[("SAVEPOINT a; COMMIT", None)]));
+    assert!(!savepoint_after(&[("COMMIT; SELECT 1", None)]));
+    // The client's own reset ends the transaction.
+    let mut site = Site::new();
+    site.says(&query("SAVEPOINT a"), 7);
+    site.hears(&ok(&OkPacket { status: MANUAL, ..OK }));
+    site.says(&written(encode_reset_connection), 7);
+    site.hears(&refusal());
+    assert!(site.follow.may_have_savepoint());
+    site.says(&written(encode_reset_connection), 7);
+    site.hears(&ok(&OkPacket { status: MANUAL, ..OK }));
+    assert!(!site.follow.may_have_savepoint());
+}
+
+#[test]
+fn the_effects_of_a_statement_outlive_it() {
+    let mut site = Site::new();
+    let own = prepare(&mut site, "SET time_zone = '+01:00'", 77, 0);
+    let close = written(|out| encode_statement_close(out, own));
+    site.says(&[execute(own, &[]), close].concat(), 3);
+    site.hears(&ok(&OK));
+    assert_eq!(site.follow.settle().effects.settings, ["time_zone"]);
+}
+
+#[test]
+fn settings_that_the_server_reports_are_changed_out_of_sight() {
+    let mut site = Site::new();
+    for (status, settings) in [(0, &["autocommit"][..]), (0x200, &["sql_mode"]), (0x200, &[])] {
+        site.says(&query("CALL p()"), 7);
+        site.hears(&ok(&OkPacket { status, ..OK }));
+        assert_eq!(site.follow.settle().effects.settings, settings, "{status:x}");
+    }
+    site.says(&query("CALL p()"), 7);
+    site.hears(&ok(&OkPacket { status: 0x300, ..OK }));
+    assert_eq!(site.follow.settle().effects.database, DefaultDatabase::MayDiffer);
+}
+
+#[test]
+fn a_statement_that_cannot_be_prepared_again_fails_with_the_servers_error() {
+    let err = b"\xff\x1e\x04#42S22Unknown column 'e \xc3\xa9' in 'SELECT'";
+    for (size, params) in [(1, 10), (7, 10), (1 << 16, 0x100_0000 + 5)] {
+        let mut site = Site::new();
+        let own = prepare(&mut site, "SELECT ?", 77, 1);
+        site.moves();
+        let long = vec![b'x'; params];
+        let command = execute(own, &[Param::Bytes(&long)]);
+        assert_eq!(site.says(&command, size).1, Some(own));
+        site.follow.preparation_failed(own, err.to_vec());
+        // The data is dropped with the statement.
+        let data = written(|out| {
+            write_payload(out, 0, &[&b"\x18"[..], &own.to_le_bytes(), b"\0\0long"].concat()).unwrap();
+        });
+        let close = written(|out| encode_statement_close(out, UNKNOWN_STATEMENT));
+        assert_eq!(site.says(&data, size), (close, None));
+        let bytes = [command.clone(), query("SELECT 1")].concat();
+        assert_eq!(site.says(&bytes, size), ([written(encode_ping), query("SELECT 1")].concat(), None));
+        // Its sequence number follows those of the command.
+        let sequence = 1 + (params / 0xff_ffff) as u8;
+        let refused = written(|out| {
+            write_payload(out, sequence, err).unwrap();
+        });
+        assert_eq!(site.hears(&ok(&OK)), refused);
+        assert_eq!(site.follow.settle().status, StatusFlags::Unknown);
+        site.hears(&ok(&OK));
+        assert!(site.is_clean());
+        // The next execution prepares it again.
+        assert_eq!(site.says(&command, size).1, Some(own));
+    }
+    // The server ends the connection instead.
+    let mut site = Site::new();
+    let own = prepare(&mut site, "SELECT 1", 77, 0);
+    site.moves();
+    site.follow.preparation_failed(own, err.to_vec());
+    site.says(&execute(own, &[]), 9);
+    assert_eq!(site.hears(&refusal()), refusal());
 }
 
 #[test]

@@ -4,15 +4,17 @@
 use crate::{
     mysql::{
         codec::{
+            ok::OkPacket,
             packet::{self, HEADER_BYTES, Header},
             prepare_ok::PrepareOk,
         },
         error::Error,
         relay::{
-            commands::ResponseState,
+            commands::{CommandStart, ResponseState},
             observer::{CompletedResponse, ResponseObserver},
             traffic::{MAX_START_BYTES, MultiStatements, MySqlRelay, Transaction},
         },
+        sql::remains::Remains,
     },
     relay::Goodbye,
 };
@@ -48,16 +50,24 @@ impl MySqlRelay {
     /// place.
     pub(crate) fn begin_command(
         &mut self,
-        kind: u8,
-        header: Header,
+        command: CommandStart,
         left_bytes: usize,
     ) -> Result<Goodbye, Error> {
-        let goodbye = self.start_command(kind, header)?;
+        let goodbye = self.start_command(command)?;
         if goodbye == Goodbye::None {
-            self.client_framer.begin(header, &mut 0);
+            self.client_framer.begin(command.header, &mut 0);
             self.client_framer.left_bytes = left_bytes;
         }
         Ok(goodbye)
+    }
+
+    /// Starts a command that is not forwarded. The server gets a command in its place that is answered with an OK, and
+    /// the client an ERR: see [`Self::take_refused`].
+    pub(crate) fn begin_refused(&mut self, command: CommandStart) -> Result<(), Error> {
+        self.remains.raise(Remains::Anything);
+        self.push_pending(ResponseState::Refused)?;
+        self.client_framer.begin(command.header, &mut 0);
+        Ok(())
     }
 
     /// Whether the client's last message is complete.
@@ -75,13 +85,34 @@ impl MySqlRelay {
         self.observer.as_mut().map(|observer| std::mem::take(&mut observer.completed)).unwrap_or_default()
     }
 
+    /// Whether the next response, which starts with this byte, is not forwarded as it is.
+    pub(super) fn is_taken(&self, first: Option<&u8>) -> bool {
+        self.observer.is_some()
+            && matches!(self.current, Some(ResponseState::PrepareOk | ResponseState::Refused))
+            && first == Some(&0)
+    }
+
+    /// Takes the OK that the server has sent in place of an ERR for the client. Returns its length, and the sequence
+    /// number that the ERR must have.
+    pub(crate) fn take_refused(&mut self, input: &[u8]) -> Result<Option<(usize, u8)>, Error> {
+        let Some((header, payload)) = packet::peek_header(input) else { return Ok(None) };
+        let is_next = self.current == Some(ResponseState::Refused)
+            && self.server_framer.is_between_messages()
+            && self.is_taken(payload.first());
+        let Some(payload) = payload.get(..header.length).filter(|_| is_next) else { return Ok(None) };
+        let sequence = self.next;
+        self.record_status(OkPacket::parse(payload)?, payload);
+        self.record_error();
+        self.advance(None);
+        Ok(Some((HEADER_BYTES + header.length, sequence)))
+    }
+
     /// Takes the next response if it is a successful one to `COM_STMT_PREPARE`.
     pub(crate) fn take_prepared(&mut self, input: &[u8]) -> Result<Option<PrepareReply>, Error> {
         let Some((header, payload)) = packet::peek_header(input) else { return Ok(None) };
-        let is_next = self.observer.is_some()
+        let is_next = self.current == Some(ResponseState::PrepareOk)
             && self.server_framer.is_between_messages()
-            && self.current == Some(ResponseState::PrepareOk)
-            && payload.first() == Some(&0);
+            && self.is_taken(payload.first());
         if !is_next {
             return Ok(None);
         }

@@ -1,0 +1,205 @@
+//! The server's side of a [`SessionFollower`]: the session changes when the server has confirmed a command.
+
+use std::sync::Arc;
+
+use foldhash::HashSet;
+
+use crate::mysql::{
+    codec::{ok::OkPacket, packet::HEADER_BYTES},
+    error::Error,
+    relay::{
+        observer::{CompletedResponse, CursorState, ResponseEnd},
+        prepared_statements::{ClientStatement, ClientStatements, ConnectionStatements},
+        session_follower::{
+            Diagnostics, MAX_OPEN, PendingCommand, ServerBytes, SessionChanges, SessionFollower,
+            SessionReset, SettingFlags, StatusFlags, transaction_state::TransactionState,
+        },
+        traffic::MySqlRelay,
+    },
+    server::write_payload,
+    sql::effects::{DefaultDatabase, Effects, NextTransaction, Savepoints, StatementCount},
+};
+
+impl SessionFollower {
+    /// Reads the server's next bytes: those that were neither forwarded nor discarded, and newer ones.
+    pub fn process_server(
+        &mut self,
+        relay: &mut MySqlRelay,
+        input: &[u8],
+        statements: &mut ClientStatements,
+        prepared: &mut ConnectionStatements,
+    ) -> Result<ServerBytes, Error> {
+        let bytes = relay.process_server(input)?;
+        for complete in relay.take_completed() {
+            self.complete(complete, statements, prepared);
+        }
+        let rest = &input[bytes..];
+        let mut server_bytes = ServerBytes { bytes, ..ServerBytes::default() };
+        if let Some((bytes, sequence)) = relay.take_refused(rest)? {
+            if let Some(PendingCommand::Refused(err)) = self.pending.front() {
+                write_payload(&mut server_bytes.insert, sequence, err)?;
+            }
+            server_bytes.drop_bytes = bytes;
+            for complete in relay.take_completed() {
+                self.complete(complete, statements, prepared);
+            }
+        } else if let Some(here) = relay.take_prepared(rest)? {
+            let own = self.complete_prepare(here.prepare_ok.params, statements);
+            prepared.insert(own, here.prepare_ok.statement_id);
+            server_bytes.drop_bytes = here.bytes;
+            server_bytes.insert = rest[..here.bytes].to_vec();
+            server_bytes.insert[HEADER_BYTES + 1..HEADER_BYTES + 5].copy_from_slice(&own.to_le_bytes());
+            for complete in relay.take_completed() {
+                self.complete(complete, statements, prepared);
+            }
+        }
+        Ok(server_bytes)
+    }
+
+    /// The pending prepare has succeeded; returns the client's identifier of the statement.
+    fn complete_prepare(&mut self, params: u16, statements: &mut ClientStatements) -> u32 {
+        let (text, effects) = match self.pending.front_mut() {
+            Some(PendingCommand::Prepare { effects, text }) => {
+                (text.take(), effects.take().unwrap_or_default())
+            }
+            _ => (None, Effects::default()),
+        };
+        match &text {
+            Some(text) => self.pending_bytes -= text.len(),
+            None => self.changes.effects.pins("prepared statements that are too long"),
+        }
+        statements.add(ClientStatement { text, effects: Arc::new(effects), params, types: None })
+    }
+
+    fn complete(
+        &mut self,
+        complete: CompletedResponse,
+        statements: &mut ClientStatements,
+        prepared: &mut ConnectionStatements,
+    ) {
+        let CompletedResponse { end, insert_id, cursor } = complete;
+        if insert_id != 0 {
+            self.changes.insert_id = Some(insert_id);
+        }
+        let (status, diagnostics) = match end {
+            ResponseEnd::NoStatus => (self.changes.status, Diagnostics::None),
+            ResponseEnd::Err => (StatusFlags::Unknown, Diagnostics::Some),
+            ResponseEnd::Ok(ok) if ok.warnings > 0 => (StatusFlags::Reported, Diagnostics::Some),
+            ResponseEnd::Ok(_) => (StatusFlags::Reported, Diagnostics::None),
+        };
+        (self.changes.status, self.changes.diagnostics) = (status, Some(diagnostics));
+        self.check_next_transaction(end);
+        if let ResponseEnd::Ok(ok) = end {
+            self.record_flags(ok);
+        }
+        match (self.pending.pop_front(), end) {
+            (Some(PendingCommand::Query(Some(effects))), _) => return self.apply_effects(&effects, end),
+            (Some(PendingCommand::Query(None)), _) => {
+                self.changes.effects.pins("a command that was answered before its end");
+            }
+            (Some(PendingCommand::Prepare { text, .. }), ResponseEnd::Err) => {
+                self.pending_bytes -= text.map_or(0, |text| text.len());
+                statements.last = None;
+            }
+            (Some(PendingCommand::Execute(own, effects)), _) => {
+                self.executed(own, end, cursor, prepared);
+                return self.apply_effects(&effects, end);
+            }
+            (Some(PendingCommand::ExecuteLast(kind, payload)), _) => {
+                self.pending_bytes -= payload.len();
+                if let Some(own) = statements.last {
+                    let effects = statements.get(own).map(|statement| Arc::clone(&statement.effects));
+                    self.learn_types(own, kind, &payload, statements, prepared);
+                    self.executed(own, end, cursor, prepared);
+                    return self.apply_effects(&effects.unwrap_or_default(), end);
+                }
+            }
+            (Some(PendingCommand::Fetch(own)), ResponseEnd::Ok(ok)) if ok.last_row_was_sent() => {
+                self.cursors.remove(&own);
+            }
+            (Some(PendingCommand::ResetStatement(own)), ResponseEnd::Ok(_)) => {
+                self.cursors.remove(&own);
+                self.long_data.remove(&own);
+            }
+            (Some(PendingCommand::Option(option)), ResponseEnd::Ok(_)) => self.changes.option = Some(option),
+            (Some(PendingCommand::Reset), ResponseEnd::Ok(_)) => {
+                self.session_was_reset(diagnostics, statements, prepared);
+            }
+            _ => {}
+        }
+        self.transaction.record(end, Savepoints::Unchanged);
+    }
+
+    /// Settings that the status flags report may have been changed out of sight, by a stored routine.
+    #[inline]
+    fn record_flags(&mut self, ok: OkPacket) {
+        let flags = SettingFlags::of(ok.status);
+        if flags != self.flags {
+            flags.changed_settings(self.flags).for_each(|name| self.changes.effects.sets(name));
+            self.flags = flags;
+        }
+        if ok.database_was_dropped() {
+            self.changes.effects.database = DefaultDatabase::MayDiffer;
+        }
+    }
+
+    fn session_was_reset(
+        &mut self,
+        diagnostics: Diagnostics,
+        statements: &mut ClientStatements,
+        prepared: &mut ConnectionStatements,
+    ) {
+        statements.clear();
+        prepared.clear();
+        (self.cursors, self.long_data) = (HashSet::default(), HashSet::default());
+        self.failed = None;
+        self.next_transaction = NextTransaction::Unchanged;
+        self.transaction = TransactionState::default();
+        self.changes = SessionChanges {
+            reset: SessionReset::Yes,
+            option: self.changes.option,
+            diagnostics: Some(diagnostics),
+            ..SessionChanges::default()
+        };
+    }
+
+    /// A `SET TRANSACTION` applies to the next command that starts a transaction.
+    fn check_next_transaction(&mut self, end: ResponseEnd) {
+        if self.next_transaction == NextTransaction::Configured {
+            self.next_transaction = NextTransaction::Unchanged;
+            if !matches!(end, ResponseEnd::Ok(ok) if ok.is_in_transaction()) {
+                self.changes.effects.pins("SET TRANSACTION");
+            }
+        }
+    }
+
+    fn executed(&mut self, own: u32, end: ResponseEnd, cursor: CursorState, prepared: &ConnectionStatements) {
+        match (cursor, end) {
+            // Whether it has closed the earlier cursor is not known.
+            (_, ResponseEnd::Err) => {}
+            // The client has closed the statement meanwhile.
+            (CursorState::Open, _) if prepared.get(own).is_none() => {}
+            (CursorState::Open, _) if self.cursors.len() < MAX_OPEN => drop(self.cursors.insert(own)),
+            (CursorState::Open, _) => self.changes.effects.pins("many cursors"),
+            (CursorState::None, _) => drop(self.cursors.remove(&own)),
+        }
+    }
+
+    /// A command with these effects has completed.
+    fn apply_effects(&mut self, effects: &Effects, end: ResponseEnd) {
+        self.transaction.record(end, effects.savepoints);
+        if effects.is_none() {
+            return;
+        }
+        if end == ResponseEnd::Err && effects.count == StatementCount::One {
+            // Connection-bound state may exist although the command failed.
+            return self.changes.effects.merge(&Effects { pin: effects.pin, ..Effects::default() });
+        }
+        self.changes.effects.merge(effects);
+        if effects.next_transaction == NextTransaction::Configured
+            && !matches!(end, ResponseEnd::Ok(ok) if ok.is_in_transaction())
+        {
+            self.next_transaction = NextTransaction::Configured;
+        }
+    }
+}

@@ -1,0 +1,106 @@
+//! What the status flags tell of a session, and what of a transaction they do not tell.
+
+use crate::mysql::{
+    codec::ok::OkPacket,
+    relay::observer::ResponseEnd,
+    sql::{effects::Savepoints, lexer::Escapes},
+};
+
+/// `SERVER_STATUS_AUTOCOMMIT`.
+const AUTOCOMMIT: u16 = 0x0002;
+/// `SERVER_STATUS_NO_BACKSLASH_ESCAPES`.
+const NO_BACKSLASH_ESCAPES: u16 = 0x0200;
+
+/// Status flags that report settings.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SettingFlags(u16);
+
+impl Default for SettingFlags {
+    fn default() -> Self {
+        Self(AUTOCOMMIT)
+    }
+}
+
+impl SettingFlags {
+    pub fn of(status: u16) -> Self {
+        Self(status & (AUTOCOMMIT | NO_BACKSLASH_ESCAPES))
+    }
+
+    /// How the session treats backslashes.
+    pub fn escapes(self) -> Escapes {
+        if self.0 & NO_BACKSLASH_ESCAPES == 0 { Escapes::Backslash } else { Escapes::None }
+    }
+
+    pub(super) fn commits_automatically(self) -> bool {
+        self.0 & AUTOCOMMIT != 0
+    }
+
+    /// The settings that differ, by the flags that report them.
+    pub(super) fn changed_settings(self, before: Self) -> impl Iterator<Item = &'static str> {
+        let changed = self.0 ^ before.0;
+        [(AUTOCOMMIT, "autocommit"), (NO_BACKSLASH_ESCAPES, "sql_mode")]
+            .into_iter()
+            .filter(move |(flag, _)| changed & flag != 0)
+            .map(|(_, setting)| setting)
+    }
+}
+
+/// Without autocommit a savepoint opens a transaction, but `SERVER_STATUS_IN_TRANS` is set only when a storage engine
+/// takes part in it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(super) struct TransactionState {
+    savepoints: OpenSavepoints,
+    /// The last response, an OK, reported a transaction.
+    was_open: bool,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+enum OpenSavepoints {
+    #[default]
+    None,
+    MayExist,
+}
+
+impl TransactionState {
+    /// A command has been answered, whose text does this to savepoints.
+    #[inline]
+    pub(super) fn record(&mut self, end: ResponseEnd, savepoints: Savepoints) {
+        match end {
+            ResponseEnd::NoStatus => {}
+            ResponseEnd::Err => {
+                self.was_open = false;
+                if matches!(savepoints, Savepoints::MayRemain | Savepoints::ReleasedAtEnd) {
+                    self.savepoints = OpenSavepoints::MayExist;
+                }
+            }
+            ResponseEnd::Ok(ok) => {
+                let is_open = ok.is_in_transaction();
+                match savepoints {
+                    Savepoints::Released | Savepoints::ReleasedAtEnd => {
+                        self.savepoints = OpenSavepoints::None;
+                    }
+                    Savepoints::MayRemain => self.savepoints = OpenSavepoints::MayExist,
+                    // The transaction has ended.
+                    Savepoints::Unchanged if self.was_open && !is_open => {
+                        self.savepoints = OpenSavepoints::None;
+                    }
+                    Savepoints::Unchanged => {}
+                }
+                self.report(ok);
+            }
+        }
+    }
+
+    /// The server reports the session's status.
+    pub(super) fn report(&mut self, ok: OkPacket) {
+        self.was_open = ok.is_in_transaction();
+        if !self.was_open && SettingFlags::of(ok.status).commits_automatically() {
+            self.savepoints = OpenSavepoints::None;
+        }
+    }
+
+    /// Whether a savepoint may exist although no status flag reports a transaction.
+    pub(super) fn may_have_savepoint(self) -> bool {
+        self.savepoints == OpenSavepoints::MayExist
+    }
+}
