@@ -1,14 +1,15 @@
 //! The state that moves with a client from one connection to the next.
 
-use ciphertoll_wire::mysql::relay::{ClientStatements, SessionRestore, SettingFlags, setting};
+use ciphertoll_wire::mysql::relay::{
+    ClientStatements, ContextSwitch, NoDatabase, SessionRestore, SettingFlags, TextContext, setting,
+};
 use ciphertoll_wire::mysql::{Capabilities, Error};
 
 use super::connection_ids::RegisteredClient;
+use super::session::BackendState;
 
 /// Settings recorded for a session; with more, the session is pinned.
 const MAX_SETTINGS: usize = 64;
-/// Settings that determine how the text of a prepared statement is parsed.
-const OF_TEXTS: [&str; 3] = ["sql_mode", "character_set_client", "collation_connection"];
 
 /// The state of a session that is replayed on another connection.
 #[derive(Debug)]
@@ -57,37 +58,38 @@ impl SessionState {
         }
     }
 
-    /// Records a setting. One that changes how texts are parsed pins a session that has prepared statements:
-    /// they keep the meaning that they were prepared with.
+    /// Records a setting.
     pub(super) fn record_setting(&mut self, name: &str, value: Option<String>) -> Result<(), Unportable> {
-        let known = self.settings.iter_mut().find(|(known, _)| known == name);
-        let is_new = known.as_ref().is_none_or(|(_, known)| *known != value);
-        match known {
+        TextContext::set(&mut self.statements.context, name, value.clone());
+        match self.settings.iter_mut().find(|(known, _)| known == name) {
             Some((_, known)) => *known = value,
             None => self.settings.push((name.to_owned(), value)),
         }
-        if is_new && OF_TEXTS.contains(&name) && !self.statements.is_empty() {
-            Err(Unportable("a change of how texts are parsed, with prepared statements"))
-        } else if self.settings.len() > MAX_SETTINGS {
-            Err(Unportable("too many settings"))
-        } else {
-            Ok(())
-        }
+        if self.settings.len() > MAX_SETTINGS { Err(Unportable("too many settings")) } else { Ok(()) }
     }
 
-    pub(super) fn record_database(&mut self, database: Option<String>) -> Result<(), Unportable> {
-        let is_new = self.database != database;
+    pub(super) fn record_database(&mut self, database: Option<String>) {
+        TextContext::choose_database(&mut self.statements.context, database.clone());
         self.database = database;
-        if is_new && !self.statements.is_empty() {
-            return Err(Unportable("another default database, with prepared statements"));
-        }
-        Ok(())
     }
 
     /// Clears the state after `COM_RESET_CONNECTION`. As on servers, the database and `COM_SET_OPTION` stay.
     pub(super) fn clear_settings(&mut self) {
+        TextContext::reset_settings(&mut self.statements.context);
         self.settings.clear();
         self.insert_id = None;
+    }
+
+    /// How a statement is prepared again in the context in which it was prepared at first; `None` if it is the current
+    /// one.
+    pub(super) fn context_switch(
+        &self,
+        statement: u32,
+        backend: &BackendState,
+    ) -> Option<Result<ContextSwitch, NoDatabase>> {
+        let context = self.statements.other_context(statement)?;
+        let (initial_state, of_login) = (backend.initial_state.as_ref(), backend.database.as_deref());
+        Some(self.statements.context.switch_to(context, initial_state, of_login))
     }
 
     pub(super) fn replay_risk(&self) -> ReplayRisk {

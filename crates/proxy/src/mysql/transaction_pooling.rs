@@ -43,11 +43,19 @@ pub(super) struct TransactionPooling {
     pub(super) diagnostics: Diagnostics,
     /// A statement to prepare as soon as all responses are read.
     pub(super) pending: Option<u32>,
+    context: ContextState,
     /// The client's first command was cancelled while it waited.
     refuses_first: bool,
     /// The session has stayed once to wait for a `KILL`.
     awaited_kill: bool,
     pub(super) has_input: bool,
+}
+
+/// Whether all settings with which the session reads texts are recorded, when no query for them is due.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum ContextState {
+    Known,
+    Unknown,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -78,6 +86,7 @@ impl TransactionPooling {
     fn record_effects(&mut self, done: SessionChanges) {
         if done.reset == SessionReset::Yes {
             self.session_state.clear_settings();
+            self.context = ContextState::Known;
             self.pin = PinState::None;
             self.queries.clear();
             InitialState::changed_by_reset()
@@ -110,22 +119,25 @@ impl TransactionPooling {
         }
         // The query has replaced the diagnostics of the client's statement.
         self.diagnostics = Diagnostics::None;
-        let Some(values) = restored.values else { return self.pin.set(NOT_SAID) };
+        let Some(values) = restored.values else {
+            self.context = ContextState::Unknown;
+            return self.pin.set(NOT_SAID);
+        };
         for (query, value) in queries.into_iter().zip(values) {
             let Some(value) = restorable(value) else {
+                self.context = ContextState::Unknown;
                 self.pin.set(NOT_PORTABLE);
                 continue;
             };
             match query {
                 PendingQuery::Setting(name) => self.record_setting(&name, value, backend),
                 PendingQuery::Database if value.is_none() && backend.database.is_some() => {
+                    self.context = ContextState::Unknown;
                     self.pin.set("no default database");
                 }
                 PendingQuery::Database => {
                     let chosen = value.filter(|name| backend.database.as_ref() != Some(name));
-                    if let Err(Unportable(reason)) = self.session_state.record_database(chosen) {
-                        self.pin.set(reason);
-                    }
+                    self.session_state.record_database(chosen);
                 }
             }
         }
@@ -198,6 +210,7 @@ impl ClientSession {
                 status: StatusFlags::Reported,
                 diagnostics: Diagnostics::None,
                 pending: None,
+                context: ContextState::Known,
                 refuses_first: kill == PendingKill::Query && acquired == AcquiredState::Reset,
                 awaited_kill: false,
                 has_input: false,
@@ -308,16 +321,28 @@ impl ClientSession {
         pooled.has_input = true;
         self.needs_reset = true;
         pooled.pending = Some(own);
-        if is_clean { self.prepare(backend, &mut processed.insert) } else { Ok(()) }
+        if is_clean { self.query_pooled(backend, &mut processed.insert) } else { Ok(()) }
     }
 
-    fn prepare(&mut self, backend: &BackendState, to_server: &mut Vec<u8>) -> Result<(), Error> {
+    /// Prepares a statement again, with the meaning that it had at first.
+    fn prepare(&mut self, own: u32, backend: &BackendState, to_server: &mut Vec<u8>) -> Result<(), Error> {
         let PoolingMode::Transaction(pooled) = &mut self.mode else { return Ok(()) };
-        let Some(own) = pooled.pending.take() else { return Ok(()) };
         self.relay.raise_remains(Remains::Anything);
+        let switch = match pooled.session_state.context_switch(own, backend) {
+            None => None,
+            Some(Ok(switch)) if pooled.context == ContextState::Known => Some(switch),
+            Some(_) => {
+                pooled.follower.preparation_failed(own, written(&CHANGED));
+                return self.query_pooled(backend, to_server);
+            }
+        };
         let early = self.command.take().map(|(_, restore)| restore);
         let mut restore = early.unwrap_or_else(|| SessionRestore::new(backend.capabilities));
-        restore.prepare(pooled.session_state.statements.text(own).unwrap_or_default(), to_server)?;
+        let text = pooled.session_state.statements.text(own).unwrap_or_default();
+        match switch {
+            None => restore.prepare(text, to_server)?,
+            Some(switch) => restore.prepare_in_context(&switch, text, to_server)?,
+        }
         self.command = Some((CommandPurpose::Prepare(own), restore));
         Ok(())
     }
@@ -411,11 +436,7 @@ impl ClientSession {
                         backend.prepared.insert(own, here.statement_id);
                     }
                     Some(Err(err)) => pooled.follower.preparation_failed(own, err),
-                    _ => {
-                        let mut err = Vec::new();
-                        CHANGED.encode(&mut err);
-                        pooled.follower.preparation_failed(own, err);
-                    }
+                    _ => pooled.follower.preparation_failed(own, written(&CHANGED)),
                 }
             }
         }
@@ -470,10 +491,16 @@ impl ClientSession {
         to_server: &mut Vec<u8>,
     ) -> Result<(), Error> {
         let PoolingMode::Transaction(pooled) = &mut self.mode else { return Ok(()) };
-        if pooled.pending.is_some() {
-            return self.prepare(backend, to_server);
+        if let Some(own) = pooled.pending.take() {
+            let done = pooled.follower.settle();
+            pooled.record_effects(done);
+            // The current settings are restored after the statement is prepared, so they must be known.
+            if pooled.queries.is_empty() {
+                return self.prepare(own, backend, to_server);
+            }
         }
-        let mut restore = SessionRestore::new(backend.capabilities);
+        let early = self.command.take().map(|(_, restore)| restore);
+        let mut restore = early.unwrap_or_else(|| SessionRestore::new(backend.capabilities));
         if !pooled.queries.is_empty() {
             let expression = |query: &PendingQuery| match query {
                 PendingQuery::Setting(name) => format!("@@{}", backend.product.name(name)),
@@ -485,6 +512,12 @@ impl ClientSession {
         self.command = Some((CommandPurpose::QueryValues, restore));
         Ok(())
     }
+}
+
+fn written(err: &ErrPacket<'_>) -> Vec<u8> {
+    let mut payload = Vec::new();
+    err.encode(&mut payload);
+    payload
 }
 
 type FirstCommands = (Option<InitialStateQuery>, Option<(CommandPurpose, SessionRestore)>);

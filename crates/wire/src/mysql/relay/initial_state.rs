@@ -12,6 +12,7 @@ use crate::{
             packet::PacketReader,
         },
         error::Error,
+        relay::session_restore::write_value,
     },
     response::{Response, Row},
 };
@@ -51,6 +52,8 @@ pub struct InitialState {
     /// `None`: no default database.
     pub(crate) database: Option<String>,
     pub(crate) settings: SettingsRestore,
+    /// The values after login.
+    values: SettingValues,
     /// The client character set.
     pub(crate) text_encoding: TextEncoding,
     pub(crate) tracking: StateTracking,
@@ -102,6 +105,12 @@ impl InitialState {
 
     pub fn tracking(&self) -> StateTracking {
         self.tracking
+    }
+
+    /// The value of a setting after login, as a `SET` has it, if it is one of those that were read.
+    pub(crate) fn written_value(&self, setting: &str) -> Option<String> {
+        let at = SETTINGS.iter().position(|name| *name == setting)?;
+        self.values.0.get(at).map(|value| write_value(value.as_deref()))
     }
 
     /// The settings whose value `COM_RESET_CONNECTION` may change.
@@ -179,7 +188,8 @@ impl InitialStateQuery {
         let text_encoding = character_set.map_or(TextEncoding::AsciiSafe, TextEncoding::of);
         Ok(InitialState {
             database: self.database.take(),
-            settings: SettingsRestore::AtLogin(values),
+            settings: SettingsRestore::AtLogin(values.clone()),
+            values,
             text_encoding,
             tracking: StateTracking::Off,
         })
@@ -216,14 +226,8 @@ impl SettingValues {
 }
 
 fn statement<'a>(settings: impl Iterator<Item = (&'static str, &'a Option<String>)>) -> Option<String> {
-    let settings: Vec<String> = settings
-        .map(|(name, value)| match value {
-            None => format!("{name}=NULL"),
-            // Numeric settings accept no quoted text.
-            Some(digits) if is_number(digits) => format!("{name}={digits}"),
-            Some(text) => format!("{name}='{text}'"),
-        })
-        .collect();
+    let settings: Vec<String> =
+        settings.map(|(name, value)| format!("{name}={}", write_value(value.as_deref()))).collect();
     (!settings.is_empty()).then(|| format!("SET {}", settings.join(",")))
 }
 
@@ -235,10 +239,6 @@ pub(crate) fn encode_query_settings(capabilities: Capabilities, out: &mut Vec<u8
 /// The reader of its response.
 pub(crate) fn reader(capabilities: Capabilities) -> MySqlRowsReader {
     MySqlRowsReader::new(capabilities, LIMIT_BYTES)
-}
-
-fn is_number(text: &str) -> bool {
-    !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit())
 }
 
 /// A value that can be quoted without escapes. No server has others.

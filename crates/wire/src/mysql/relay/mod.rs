@@ -16,6 +16,7 @@ pub(crate) mod prepared_statements;
 pub(crate) mod session_follower;
 pub(crate) mod session_remains;
 pub(crate) mod session_restore;
+pub(crate) mod text_context;
 pub(crate) mod traffic;
 
 pub use super::codec::capabilities::RELAYED;
@@ -30,4 +31,5 @@ pub use session_follower::{
 pub use session_restore::{
     RestoredSession, ServerProduct, SessionRestore, encode_refusal, restorable, setting,
 };
+pub use text_context::{ContextSwitch, NoDatabase, TextContext};
 pub use traffic::{ConnectionState, MultiStatements, MySqlRelay, OpenState, Transaction};

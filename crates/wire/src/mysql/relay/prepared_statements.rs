@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use foldhash::HashMap;
 
-use crate::mysql::sql::effects::Effects;
+use crate::mysql::{relay::text_context::TextContext, sql::effects::Effects};
 
 /// Limit for the texts and parameter types of all statements of a client. A client that exceeds it is pinned
 /// to its connection.
@@ -26,6 +26,8 @@ pub struct ClientStatements {
     /// The statement prepared last, if that succeeded.
     pub(crate) last: Option<u32>,
     bytes: usize,
+    /// The context of statements that are prepared now.
+    pub context: Arc<TextContext>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -33,6 +35,7 @@ pub(crate) struct ClientStatement {
     /// `None` if it exceeds the limit; its client is then pinned.
     pub(crate) text: Option<Vec<u8>>,
     pub(crate) effects: Arc<Effects>,
+    pub(crate) context: Arc<TextContext>,
     pub(crate) params: u16,
     /// The parameter types, as the client sent them last.
     pub(crate) types: Option<Vec<u8>>,
@@ -100,6 +103,13 @@ impl ClientStatements {
         self.by_id.get(&own)?.text.as_deref()
     }
 
+    /// The context in which a statement was prepared at first, if it is another one now.
+    pub fn other_context(&self, own: u32) -> Option<&TextContext> {
+        let context = &self.by_id.get(&own)?.context;
+        let is_same = Arc::ptr_eq(context, &self.context) || *context == self.context;
+        (!is_same).then_some(&**context)
+    }
+
     pub fn params(&self, own: u32) -> Option<u16> {
         Some(self.by_id.get(&own)?.params)
     }
@@ -110,7 +120,7 @@ impl ClientStatements {
 
     /// Whether `bytes` more may be stored.
     pub(crate) fn has_room(&self, bytes: usize) -> bool {
-        self.bytes.saturating_add(bytes + OVERHEAD_BYTES) <= MAX_STATEMENT_BYTES
+        self.bytes.saturating_add(bytes + OVERHEAD_BYTES + self.context.bytes()) <= MAX_STATEMENT_BYTES
     }
 
     /// Adds a statement and returns the client's identifier.
@@ -123,15 +133,16 @@ impl ClientStatements {
                 break;
             }
         }
-        self.bytes += OVERHEAD_BYTES + statement.text.as_ref().map_or(0, Vec::len);
+        self.bytes +=
+            OVERHEAD_BYTES + statement.context.bytes() + statement.text.as_ref().map_or(0, Vec::len);
         self.by_id.insert(self.newest, statement);
         self.last = Some(self.newest);
         self.newest
     }
 
     pub(crate) fn remove(&mut self, own: u32) {
-        if let Some(ClientStatement { text, types, .. }) = self.by_id.remove(&own) {
-            self.bytes -= OVERHEAD_BYTES + text.map_or(0, |text| text.len());
+        if let Some(ClientStatement { text, types, context, .. }) = self.by_id.remove(&own) {
+            self.bytes -= OVERHEAD_BYTES + context.bytes() + text.map_or(0, |text| text.len());
             self.bytes -= types.map_or(0, |types| types.len());
         }
         if self.last == Some(own) {
@@ -157,6 +168,6 @@ impl ClientStatements {
 
     pub(crate) fn clear(&mut self) {
         // Closed identifiers may still be in use by pipelined commands.
-        *self = Self { newest: self.newest, ..Self::default() };
+        *self = Self { newest: self.newest, context: Arc::clone(&self.context), ..Self::default() };
     }
 }

@@ -17,7 +17,7 @@ use crate::{
             prepare_ok::PrepareOk,
         },
         error::Error,
-        relay::initial_state,
+        relay::{initial_state, text_context::ContextSwitch},
     },
     response::{Response, Row},
 };
@@ -67,6 +67,8 @@ enum RestoreReply {
     /// An OK whose status flags are kept.
     Status,
     Values(MySqlRowsReader),
+    /// An OK without which a statement must not be prepared.
+    BeforePrepare,
     Prepared(MySqlPrepareReader),
 }
 
@@ -144,6 +146,32 @@ impl SessionRestore {
         Ok(())
     }
 
+    /// The same, with other settings and another default database.
+    pub fn prepare_in_context(
+        &mut self,
+        ContextSwitch { before, after }: &ContextSwitch,
+        text: &[u8],
+        out: &mut Vec<u8>,
+    ) -> Result<(), Error> {
+        let replies = self.replies.len();
+        self.context(before, out)?;
+        // If one of these is refused, the statement cannot be prepared.
+        self.replies.iter_mut().skip(replies).for_each(|reply| *reply = RestoreReply::BeforePrepare);
+        self.prepare(text, out)?;
+        self.context(after, out)
+    }
+
+    fn context(
+        &mut self,
+        (settings, database): &(Option<String>, Option<String>),
+        out: &mut Vec<u8>,
+    ) -> Result<(), Error> {
+        if let Some(settings) = settings {
+            self.statement(settings, out)?;
+        }
+        database.as_ref().map_or(Ok(()), |database| self.database(database, out))
+    }
+
     /// Takes whole packets from the front of `input`. A refusal is returned only after all responses have
     /// been read, so that the connection awaits commands. After any other error the connection is unusable.
     pub fn step(&mut self, input: &mut &[u8]) -> Result<Response<RestoredSession>, Error> {
@@ -173,18 +201,25 @@ impl SessionRestore {
                     Err(Error::Server { .. }) => None,
                     Err(error) => return Err(error),
                 },
-                RestoreReply::Prepared(_) if starts_with_err(input) => {
+                RestoreReply::BeforePrepare | RestoreReply::Prepared(_) if starts_with_err(input) => {
                     let Some(payload) = self.packets.take(input, "response to PREPARE")? else {
                         return Ok(Response::NeedInput);
                     };
-                    self.adopted.prepared = Some(Err(payload.to_vec()));
+                    self.adopted.prepared.get_or_insert_with(|| Err(payload.to_vec()));
+                    None
+                }
+                RestoreReply::BeforePrepare => {
+                    let Some(payload) = self.packets.take(input, "response to the proxy")? else {
+                        return Ok(Response::NeedInput);
+                    };
+                    OkPacket::parse_any(payload)?;
                     None
                 }
                 RestoreReply::Prepared(reader) => {
                     let Response::Done(prepared) = reader.step(input)? else {
                         return Ok(Response::NeedInput);
                     };
-                    self.adopted.prepared = Some(Ok(prepared));
+                    self.adopted.prepared.get_or_insert(Ok(prepared));
                     None
                 }
             };
@@ -207,15 +242,19 @@ fn one(rows: Vec<Row>) -> Option<Row> {
 /// The `SET` statement for these settings, whose values must be safe to quote ([`initial_state::quotable`]).
 /// `None` means NULL.
 pub fn setting<'a>(settings: impl Iterator<Item = (&'a str, Option<&'a str>)>) -> Option<String> {
-    let written: Vec<String> = settings
-        .map(|(name, value)| match value {
-            None => format!("{name}=NULL"),
-            // Numeric settings accept no quoted text.
-            Some(number) if is_number(number) => format!("{name}={number}"),
-            Some(text) => format!("{name}='{text}'"),
-        })
-        .collect();
+    let written: Vec<String> =
+        settings.map(|(name, value)| format!("{name}={}", write_value(value))).collect();
     (!written.is_empty()).then(|| format!("SET {}", written.join(",")))
+}
+
+/// A value as a `SET` has it.
+pub(crate) fn write_value(value: Option<&str>) -> String {
+    match value {
+        None => "NULL".to_owned(),
+        // Numeric settings accept no quoted text.
+        Some(number) if is_number(number) => number.to_owned(),
+        Some(text) => format!("'{text}'"),
+    }
 }
 
 fn is_number(text: &str) -> bool {

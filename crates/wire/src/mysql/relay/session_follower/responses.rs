@@ -14,6 +14,7 @@ use crate::mysql::{
             Diagnostics, MAX_OPEN, PendingCommand, ServerBytes, SessionChanges, SessionFollower,
             SessionReset, SettingFlags, StatusFlags, transaction_state::TransactionState,
         },
+        text_context::TextContext,
         traffic::MySqlRelay,
     },
     server::write_payload,
@@ -68,7 +69,14 @@ impl SessionFollower {
             Some(text) => self.pending_bytes -= text.len(),
             None => self.changes.effects.pins("prepared statements that are too long"),
         }
-        statements.add(ClientStatement { text, effects: Arc::new(effects), params, types: None })
+        let effect = &self.changes.effects;
+        let is_unsettled = effect.database == DefaultDatabase::MayDiffer
+            || effect.settings.iter().any(|name| TextContext::has(name));
+        if is_unsettled || self.changes.reset == SessionReset::Yes {
+            self.changes.effects.pins("a statement prepared behind a change of how texts are read");
+        }
+        let context = Arc::clone(&statements.context);
+        statements.add(ClientStatement { text, effects: Arc::new(effects), context, params, types: None })
     }
 
     fn complete(
@@ -135,11 +143,30 @@ impl SessionFollower {
     fn record_flags(&mut self, ok: OkPacket) {
         let flags = SettingFlags::of(ok.status);
         if flags != self.flags {
-            flags.changed_settings(self.flags).for_each(|name| self.changes.effects.sets(name));
-            self.flags = flags;
+            self.change_flags(flags);
         }
         if ok.database_was_dropped() {
             self.changes.effects.database = DefaultDatabase::MayDiffer;
+        }
+    }
+
+    #[cold]
+    fn change_flags(&mut self, flags: SettingFlags) {
+        let before = std::mem::replace(&mut self.flags, flags);
+        if flags.commits_automatically() != before.commits_automatically() {
+            self.changes.effects.sets("autocommit");
+        }
+        let sets_mode = |effects: &Effects| effects.settings.iter().any(|name| name == "sql_mode");
+        let is_expected = match self.pending.front() {
+            Some(PendingCommand::Query(Some(effects))) => sets_mode(effects),
+            Some(PendingCommand::Execute(_, effects)) => sets_mode(effects),
+            Some(PendingCommand::Reset) => true,
+            _ => false,
+        };
+        if flags.escapes() != before.escapes() && !is_expected {
+            // MariaDB restores the `sql_mode` after a routine that has set it, but not the flag: how texts are read
+            // is not known any more.
+            self.changes.effects.pins("a sql_mode that was set out of sight");
         }
     }
 

@@ -90,6 +90,10 @@ impl SessionFollower {
                 let failed = self.failed.take_if(|(failed, _)| *failed == own);
                 Ok(failed.map_or(CommandAction::Prepare(own), |(_, err)| CommandAction::Discard(Some(err))))
             }
+            // The server reports that there is no cursor.
+            (COM_STMT_FETCH, StatementRef::Unprepared(own)) if self.failed.is_none() => {
+                Ok(CommandAction::Prepare(own))
+            }
             (COM_STMT_SEND_LONG_DATA, StatementRef::Unprepared(own)) => {
                 // The server would have forgotten the data when the execution failed.
                 let is_failed = self.failed.as_ref().is_some_and(|(failed, _)| *failed == own);

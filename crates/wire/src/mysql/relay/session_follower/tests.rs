@@ -406,16 +406,28 @@ fn the_effects_of_a_statement_outlive_it() {
 }
 
 #[test]
-fn settings_that_the_server_reports_are_changed_out_of_sight() {
-    let mut site = Site::new();
-    for (status, settings) in [(0, &["autocommit"][..]), (0x200, &["sql_mode"]), (0x200, &[])] {
-        site.says(&query("CALL p()"), 7);
-        site.hears(&ok(&OkPacket { status, ..OK }));
-        assert_eq!(site.follow.settle().effects.settings, settings, "{status:x}");
-    }
-    site.says(&query("CALL p()"), 7);
-    site.hears(&ok(&OkPacket { status: 0x300, ..OK }));
-    assert_eq!(site.follow.settle().effects.database, DefaultDatabase::MayDiffer);
+fn settings_can_change_out_of_sight() {
+    const AUTOCOMMIT: u16 = 2;
+    const NO_BACKSLASH_ESCAPES: u16 = 0x200;
+    const DATABASE_DROPPED: u16 = 0x100;
+    let changes = |texts: &[(&str, u16)]| {
+        let mut site = Site::new();
+        for (text, status) in texts {
+            site.says(&query(text), 7);
+            site.hears(&ok(&OkPacket { status: *status, ..OK }));
+        }
+        site.follow.settle().effects
+    };
+    assert!(changes(&[("CALL p()", AUTOCOMMIT)]).is_none());
+    assert_eq!(changes(&[("CALL p()", 0), ("CALL p()", 0)]).settings, ["autocommit"]);
+    let set = ("SET sql_mode = 'NO_BACKSLASH_ESCAPES'", AUTOCOMMIT | NO_BACKSLASH_ESCAPES);
+    let effects = changes(&[set, ("SELECT 1", AUTOCOMMIT | NO_BACKSLASH_ESCAPES)]);
+    assert_eq!((effects.settings, effects.pin), (vec!["sql_mode".to_owned()], None));
+    let out_of_sight = Some("a sql_mode that was set out of sight");
+    assert_eq!(changes(&[("CALL p()", AUTOCOMMIT | NO_BACKSLASH_ESCAPES)]).pin, out_of_sight);
+    assert_eq!(changes(&[set, ("CALL p()", AUTOCOMMIT)]).pin, out_of_sight);
+    let effects = changes(&[("CALL p()", AUTOCOMMIT | DATABASE_DROPPED)]);
+    assert_eq!(effects.database, DefaultDatabase::MayDiffer);
 }
 
 #[test]

@@ -34,15 +34,6 @@ impl SettingFlags {
     pub(super) fn commits_automatically(self) -> bool {
         self.0 & AUTOCOMMIT != 0
     }
-
-    /// The settings that differ, by the flags that report them.
-    pub(super) fn changed_settings(self, before: Self) -> impl Iterator<Item = &'static str> {
-        let changed = self.0 ^ before.0;
-        [(AUTOCOMMIT, "autocommit"), (NO_BACKSLASH_ESCAPES, "sql_mode")]
-            .into_iter()
-            .filter(move |(flag, _)| changed & flag != 0)
-            .map(|(_, setting)| setting)
-    }
 }
 
 /// Without autocommit a savepoint opens a transaction, but `SERVER_STATUS_IN_TRANS` is set only when a storage engine
