@@ -36,7 +36,7 @@ fn garbage(site: &mut Site) {
         assert_eq!((sequence, RawClient::error(&[answer])), (2, Some(1835)), "{bytes:?}");
         assert!(raw.packet().is_err(), "it ends after that");
     }
-    for bytes in [&b"\x01\0\0\0\x7f"[..], b"\0\0\0\0", b"\x01\0\0\x05\x03", b"\x01\0\0\0\0"] {
+    for bytes in [&b"\x01\0\0\x05\x03"[..], b"\0\0\0\x05", b"\x01\0\0\x01\x7f"] {
         let mut raw = proxy.raw();
         raw.send(bytes);
         let answer = raw.word();

@@ -13,6 +13,7 @@ mod random_clients;
 mod raw;
 mod reloads;
 mod site;
+mod statements;
 mod threads;
 mod tools;
 mod transactions;
@@ -35,17 +36,18 @@ const EXTRA_SERVERS: &str = "CIPHERTOLL_EXTRA_SERVERS";
 
 /// Runs the cases whose names contain `filter`; returns their number and the names of the failed ones.
 pub(crate) fn run(filter: &str) -> (usize, Vec<String>) {
-    let both = [&cases::CASES[..], &leaks::CASES[..]].concat();
+    let both = [&cases::CASES[..], &leaks::CASES[..], &statements::CASES[..]].concat();
     let of_sessions =
         [&cases::OF_SESSIONS[..], &leaks::OF_SESSIONS[..], &authentication::OF_SESSIONS[..]].concat();
     let sessions = [&both[..], &of_sessions[..], &limits::CASES[..], &faults::CASES[..]].concat();
-    let transactions = [&both[..], &transactions::CASES[..], &parked::CASES[..], &tools::CASES[..]].concat();
+    let of_transactions = [&transactions::CASES[..], &statements::OF_TRANSACTIONS[..]].concat();
+    let transactions = [&both[..], &of_transactions[..], &parked::CASES[..], &tools::CASES[..]].concat();
     let on_two_threads = |cases: &[Case]| -> Vec<Case> {
         let on_two = |(name, _): &&Case| !threads::ON_ONE.contains(name);
         cases.iter().filter(on_two).chain(&threads::CASES).copied().collect()
     };
     let doubled =
-        [on_two_threads(&sessions), on_two_threads(&[&transactions::CASES[..], &leaks::CASES[..]].concat())];
+        [on_two_threads(&sessions), on_two_threads(&[&of_transactions[..], &leaks::CASES[..]].concat())];
     let logins =
         [&drivers::CASES[..], &errors::CASES[..], &authentication::CASES[..], &reloads::CASES[..]].concat();
     let sessions = [&sessions[..], &logins[..]].concat();

@@ -43,14 +43,14 @@ fn two(proxy: &Proxy) -> (Client, Client, String) {
 }
 
 /// Fails because no connection becomes free.
-fn assert_not_served(client: &mut Client, sql: &str, why: &str) {
+pub(super) fn assert_not_served(client: &mut Client, sql: &str, why: &str) {
     let error = client.query(sql).expect_err(why);
     assert_eq!(code(&error), Some(1040), "{why}: {error}");
     assert!(error.to_string().contains("no server connection became free"), "{why}: {error}");
 }
 
 /// A new client runs this.
-fn ask(proxy: &Proxy, sql: &str) -> Result<String, Error> {
+pub(super) fn ask(proxy: &Proxy, sql: &str) -> Result<String, Error> {
     try_one(&mut proxy.try_client()?, sql)
 }
 
@@ -418,16 +418,6 @@ fn pins(site: &mut Site) {
             client.query("SELECT * FROM mine").expect_err("there is no such table");
             client.query("EXECUTE mine").expect_err("there is no such statement");
         }
-    }
-    // A change of the meaning of prepared statements.
-    for change in ["USE information_schema", "SET sql_mode = 'ANSI_QUOTES'", "SET NAMES latin1"] {
-        let mut proxy = site.proxy(&["--pool-size", "2"]);
-        let mut raw = proxy.raw();
-        let statement = prepare(&mut raw, "SELECT CONCAT(DATABASE(), COUNT(*)) FROM pinned").statement_id;
-        raw.query(change);
-        raw.results();
-        proxy.process.await_line("with prepared statements");
-        assert!(run(&mut raw, statement, &[]).is_ok(), "{change}");
     }
     // Transaction characteristics end with the transaction.
     let mut proxy = site.proxy(&["--pool-size", "1"]);
