@@ -14,10 +14,12 @@ const OK_HEADER: u8 = 0x00;
 pub(crate) const EOF_HEADER: u8 = 0xfe;
 /// `SERVER_STATUS_IN_TRANS` ("Status flags").
 const IN_TRANSACTION: u16 = 0x0001;
+/// `SERVER_STATUS_AUTOCOMMIT`.
+pub(crate) const AUTOCOMMIT: u16 = 0x0002;
 /// `SERVER_STATUS_LAST_ROW_SENT`.
 const LAST_ROW_SENT: u16 = 0x0080;
 /// `SERVER_STATUS_NO_BACKSLASH_ESCAPES`.
-const NO_BACKSLASH_ESCAPES: u16 = 0x0200;
+pub(crate) const NO_BACKSLASH_ESCAPES: u16 = 0x0200;
 /// `SERVER_MORE_RESULTS_EXISTS`.
 const MORE_RESULTS_EXIST: u16 = 0x0008;
 /// `SERVER_STATUS_CURSOR_EXISTS`.
@@ -96,6 +98,11 @@ impl OkPacket {
 
     pub fn is_in_transaction(&self) -> bool {
         self.status & IN_TRANSACTION != 0
+    }
+
+    /// Whether every statement is a transaction of its own, outside of explicit ones.
+    pub(crate) fn commits_automatically(&self) -> bool {
+        self.status & AUTOCOMMIT != 0
     }
 
     /// Whether a cursor has no more rows.

@@ -92,8 +92,9 @@ impl RemainsObserver {
     /// A command, or a part of its result, has ended with this packet, as far as it has arrived.
     #[inline]
     pub(crate) fn record_ok(&mut self, ok: OkPacket, payload: &[u8], capabilities: Capabilities) {
-        // Warnings and generated keys can be asked for later.
-        let has_values = ok.warnings > 0 || ok.last_insert_id != 0;
+        // Warnings and generated keys can be asked for later. Without autocommit, savepoints and metadata locks can be
+        // left of a transaction that is not reported.
+        let has_values = ok.warnings > 0 || ok.last_insert_id != 0 || !ok.commits_automatically();
         if has_values || ok.session_state_changed() && OkPacket::reports_changes(payload, capabilities) {
             self.raise(Remains::Anything);
         }

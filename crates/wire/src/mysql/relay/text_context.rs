@@ -126,3 +126,57 @@ fn set<'a>(values: impl Iterator<Item = (&'a str, &'a String)>) -> Option<String
     let written: Vec<String> = values.map(|(name, value)| format!("{name}={value}")).collect();
     (!written.is_empty()).then(|| format!("SET {}", written.join(",")))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn context(settings: &[(&str, &str)], database: Option<&str>) -> Arc<TextContext> {
+        let mut context = Arc::default();
+        for (name, value) in settings {
+            TextContext::set(&mut context, name, Some((*value).to_owned()));
+        }
+        TextContext::choose_database(&mut context, database.map(ToOwned::to_owned));
+        context
+    }
+
+    fn switch(from: &TextContext, to: &TextContext, of_login: Option<&str>) -> ContextSwitch {
+        from.switch_to(to, None, of_login).unwrap()
+    }
+
+    fn parts(settings: Option<&str>, database: Option<&str>) -> (Option<String>, Option<String>) {
+        (settings.map(ToOwned::to_owned), database.map(ToOwned::to_owned))
+    }
+
+    #[test]
+    fn only_what_differs_is_switched_and_switched_back() {
+        let first = context(&[("sql_mode", ""), ("max_sort_length", "8")], None);
+        let now =
+            context(&[("sql_mode", "ANSI"), ("max_sort_length", "8"), ("time_zone", "+01:00")], Some("b"));
+        let expected = ContextSwitch {
+            before: parts(Some("SET sql_mode='',time_zone=DEFAULT"), Some("a")),
+            after: parts(Some("SET sql_mode='ANSI',time_zone='+01:00'"), Some("b")),
+        };
+        assert_eq!(switch(&now, &first, Some("a")), expected);
+        assert_eq!(switch(&now, &now, Some("a")), ContextSwitch::default());
+        // The database of the login was chosen again.
+        assert_eq!(
+            switch(&context(&[], Some("a")), &context(&[], None), Some("a")),
+            ContextSwitch::default()
+        );
+        assert_eq!(now.switch_to(&first, None, None), Err(NoDatabase));
+    }
+
+    #[test]
+    fn settings_of_the_execution_are_left_alone() {
+        let mut now =
+            context(&[("autocommit", "0"), ("tx_isolation", "SERIALIZABLE"), ("wait_timeout", "5")], None);
+        assert_eq!(*now, TextContext::default());
+        TextContext::set(&mut now, "sql_mode", None);
+        let before = Arc::clone(&now);
+        TextContext::set(&mut now, "sql_mode", None);
+        assert!(Arc::ptr_eq(&before, &now), "an equal value copies nothing");
+        TextContext::reset_settings(&mut now);
+        assert_eq!((now.bytes(), before.bytes() > 0), (0, true));
+    }
+}

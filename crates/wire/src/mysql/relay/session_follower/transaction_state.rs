@@ -1,15 +1,10 @@
 //! What the status flags tell of a session, and what of a transaction they do not tell.
 
 use crate::mysql::{
-    codec::ok::OkPacket,
+    codec::ok::{AUTOCOMMIT, NO_BACKSLASH_ESCAPES, OkPacket},
     relay::observer::ResponseEnd,
     sql::{effects::Savepoints, lexer::Escapes},
 };
-
-/// `SERVER_STATUS_AUTOCOMMIT`.
-const AUTOCOMMIT: u16 = 0x0002;
-/// `SERVER_STATUS_NO_BACKSLASH_ESCAPES`.
-const NO_BACKSLASH_ESCAPES: u16 = 0x0200;
 
 /// Status flags that report settings.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -85,7 +80,7 @@ impl TransactionState {
     /// The server reports the session's status.
     pub(super) fn report(&mut self, ok: OkPacket) {
         self.was_open = ok.is_in_transaction();
-        if !self.was_open && SettingFlags::of(ok.status).commits_automatically() {
+        if !self.was_open && ok.commits_automatically() {
             self.savepoints = OpenSavepoints::None;
         }
     }
