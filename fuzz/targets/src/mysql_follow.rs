@@ -6,10 +6,15 @@
 
 use ciphertoll_wire::mysql::relay::{
     ClientStatements, ConnectionStatements, MySqlRelay, RELAYED, SessionChanges, SessionFollower,
-    begins_with_quit, first_command_bytes,
+    SettingFlags, begins_with_quit, first_command_bytes,
 };
 use ciphertoll_wire::mysql::sql::{Effects, Escapes, RemainsReader, TextReader};
 use ciphertoll_wire::mysql::{Capabilities, Error};
+
+/// `SERVER_STATUS_NO_BACKSLASH_ESCAPES`.
+const NO_BACKSLASH_ESCAPES: u16 = 0x0200;
+/// Statements that are not prepared here cannot be prepared.
+const UNKNOWN_COLUMN: &[u8] = b"\xff\x1e\x04#42S22Unknown column 'a'";
 
 /// The client has ended its session, or needs a statement that is not prepared here.
 #[derive(Debug, PartialEq, Eq)]
@@ -29,13 +34,21 @@ struct FollowedSession {
     told: Vec<u8>,
     /// Also stops if the client must wait.
     ended: Option<Result<Stopped, Error>>,
+    preparations: Preparations,
+}
+
+/// What becomes of a statement that must be prepared again.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Preparations {
+    Awaited,
+    Refused,
 }
 
 impl FollowedSession {
-    fn new(agreed: Capabilities, escapes: Escapes) -> Self {
+    fn new(agreed: Capabilities, flags: SettingFlags, preparations: Preparations) -> Self {
         Self {
             relay: MySqlRelay::new(agreed).watched(),
-            follow: SessionFollower::new(escapes),
+            follow: SessionFollower::new(flags),
             statements: ClientStatements::default(),
             prepared: ConnectionStatements::default(),
             up: Vec::new(),
@@ -43,6 +56,7 @@ impl FollowedSession {
             sent: Vec::new(),
             told: Vec::new(),
             ended: None,
+            preparations,
         }
     }
 
@@ -61,11 +75,18 @@ impl FollowedSession {
             self.sent.extend(self.up.drain(..taken.pass_bytes));
             self.up.drain(..taken.drop_bytes);
             self.sent.extend_from_slice(&taken.insert);
+            if let Some(own) = taken.needs
+                && self.preparations == Preparations::Refused
+            {
+                self.follow.preparation_failed(own, UNKNOWN_COLUMN.to_vec());
+                continue;
+            }
             if taken.goodbye.is_some() || taken.needs.is_some() {
                 return Ok(Some(Stopped { needs: taken.needs }));
             }
             if taken.insert.is_empty() {
-                assert_eq!(taken.drop_bytes, 0);
+                // The rest of a command that is not forwarded has not arrived.
+                assert!(taken.drop_bytes == 0 || self.up.is_empty() || self.up.len() < 4);
                 return Ok(None);
             }
         }
@@ -78,7 +99,7 @@ impl FollowedSession {
             let answers = follow.process_server(relay, down, statements, prepared)?;
             self.told.extend(self.down.drain(..answers.bytes));
             self.down.drain(..answers.drop_bytes);
-            assert_eq!(answers.drop_bytes, answers.insert.len());
+            assert_eq!(answers.drop_bytes == 0, answers.insert.is_empty());
             self.told.extend_from_slice(&answers.insert);
             if answers.drop_bytes == 0 {
                 return Ok(None);
@@ -106,8 +127,10 @@ pub fn run(data: &[u8]) {
     turns.chunks(size).for_each(|piece| remains.read(piece));
     assert_eq!(remains.end(), RemainsReader::of(turns));
     let _ = (first_command_bytes(turns), begins_with_quit(turns));
-    let (mut whole, mut portions) =
-        (FollowedSession::new(agreed, escapes), FollowedSession::new(agreed, escapes));
+    let flags = SettingFlags::of(if choices & 1 == 0 { 0 } else { NO_BACKSLASH_ESCAPES });
+    let preparations = if choices & 4 == 0 { Preparations::Awaited } else { Preparations::Refused };
+    let begin = || FollowedSession::new(agreed, flags, preparations);
+    let (mut whole, mut portions) = (begin(), begin());
     let mut rest = turns;
     while let Some((&turn, said)) = rest.split_first() {
         let (said, later) = said.split_at(usize::from(turn >> 1).min(said.len()));
@@ -119,6 +142,11 @@ pub fn run(data: &[u8]) {
         whole.hear(is_up, said);
         for portion in said.chunks(size) {
             portions.hear(is_up, portion);
+        }
+        if preparations == Preparations::Refused {
+            // As if the client had moved to another connection.
+            whole.prepared.clear();
+            portions.prepared.clear();
         }
         assert_eq!(whole.ended, portions.ended);
         if whole.ended.is_some() {
