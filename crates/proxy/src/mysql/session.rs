@@ -238,6 +238,7 @@ impl ClientSession {
     /// The same, and records on the connection what the session has left.
     fn leave(&self, backend: &mut BackendState) -> Release<ReleasedState> {
         match self.release_action() {
+            Release::Reset(_) if let Some(reason) = self.relay.ends_with_client() => Release::Close(reason),
             Release::Reset(released) => {
                 let remains = backend.add_remains(released.remains);
                 Release::Reset(ReleasedState { remains, ..released })

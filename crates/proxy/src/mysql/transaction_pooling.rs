@@ -460,6 +460,9 @@ impl ClientSession {
         }
         let done = pooled.follower.settle();
         pooled.record_effects(done);
+        if let Some(reason) = self.relay.ends_with_client() {
+            pooled.pin.set(reason);
+        }
         if let Some(phase) = pooled.pin.phase(settings_result) {
             return phase;
         }

@@ -6,6 +6,7 @@
 
 mod cases;
 mod client_tls;
+mod departures;
 mod drivers;
 mod fake;
 mod faults;
@@ -17,6 +18,7 @@ mod operations;
 mod parked;
 mod process;
 mod reloads;
+mod reset_leaks;
 mod server_behaviour;
 mod site;
 mod stalls;
@@ -55,6 +57,8 @@ fn postgres(filter: &str) -> (usize, Vec<String>) {
     let both = [
         &cases::CASES[..],
         &leaks::CASES[..],
+        &reset_leaks::CASES[..],
+        &departures::CASES[..],
         &drivers::CASES[..],
         &operations::CASES[..],
         &reloads::CASES[..],

@@ -424,13 +424,14 @@ fn change_user(site: &mut Site) {
         raw.send(std::slice::from_ref(byte));
     }
     assert!(matches!(RawClient::error(&[raw.word()]), Some(1044 | 1049)));
-    // Refused while a response is owed.
+    // Behind a command that is not answered yet: that is answered first.
     let mut raw = proxy.raw();
     let mut bytes = Vec::new();
     command::encode_query_on(raw.capabilities, &mut bytes, "SELECT SLEEP(0.3)").expect("it is short");
     encode_change(&mut bytes, second, &database, native_password::NAME, b"");
     raw.send(&bytes);
-    assert_eq!(RawClient::error(&[raw.word()]), Some(1235));
+    assert_eq!(RawClient::error(&raw.results()), None);
+    assert!(matches!(raw.word()[0], 0 | 0xfe), "the change is accepted, or asks for a proof");
     assert_eq!(one(&mut proxy.client(), "SELECT 1"), "1");
 }
 

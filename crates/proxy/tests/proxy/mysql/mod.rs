@@ -2,6 +2,7 @@
 
 mod authentication;
 mod cases;
+mod departures;
 mod drivers;
 mod errors;
 mod fake;
@@ -12,6 +13,7 @@ mod parked;
 mod random_clients;
 mod raw;
 mod reloads;
+mod reset_leaks;
 mod site;
 mod statements;
 mod threads;
@@ -36,7 +38,14 @@ const EXTRA_SERVERS: &str = "CIPHERTOLL_EXTRA_SERVERS";
 
 /// Runs the cases whose names contain `filter`; returns their number and the names of the failed ones.
 pub(crate) fn run(filter: &str) -> (usize, Vec<String>) {
-    let both = [&cases::CASES[..], &leaks::CASES[..], &statements::CASES[..]].concat();
+    let both = [
+        &departures::CASES[..],
+        &cases::CASES[..],
+        &leaks::CASES[..],
+        &statements::CASES[..],
+        &reset_leaks::CASES[..],
+    ]
+    .concat();
     let of_sessions =
         [&cases::OF_SESSIONS[..], &leaks::OF_SESSIONS[..], &authentication::OF_SESSIONS[..]].concat();
     let sessions = [&both[..], &of_sessions[..], &limits::CASES[..], &faults::CASES[..]].concat();

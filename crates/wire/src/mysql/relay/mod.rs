@@ -13,6 +13,7 @@ pub(crate) mod internal_command;
 pub(crate) mod kill;
 pub(crate) mod observer;
 pub(crate) mod prepared_statements;
+pub(crate) mod session_end;
 pub(crate) mod session_follower;
 pub(crate) mod session_remains;
 pub(crate) mod session_restore;

@@ -22,6 +22,7 @@ use crate::{
             framer::Framer,
             kill::{self, KillCommand, KillScan},
             observer::ResponseObserver,
+            session_end::SessionEndObserver,
             session_remains::RemainsObserver,
         },
         sql::remains::Remains,
@@ -58,6 +59,7 @@ pub struct MySqlRelay {
     kill_policy: KillPolicy,
     observer: Option<ResponseObserver>,
     remains: RemainsObserver,
+    session_end: SessionEndObserver,
 }
 
 /// What is done with a client's KILL.
@@ -151,6 +153,7 @@ impl MySqlRelay {
             kill_policy: KillPolicy::Forward,
             observer: None,
             remains: RemainsObserver::default(),
+            session_end: SessionEndObserver::default(),
         }
     }
 
@@ -167,6 +170,11 @@ impl MySqlRelay {
     pub fn observing_remains(mut self, limit: Remains) -> Self {
         self.remains = RemainsObserver::up_to(limit);
         self
+    }
+
+    /// Why the connection cannot be handed on: only the end of the session undoes what its client has done.
+    pub fn ends_with_client(&self) -> Option<&'static str> {
+        self.session_end.reason()
     }
 
     /// What the session may leave on its connection.
@@ -236,6 +244,7 @@ impl MySqlRelay {
         if at > 0 {
             let is_complete = ends && !self.client_framer.continues;
             self.remains.payload(&input[..at], is_complete, self.capabilities);
+            self.session_end.payload(&input[..at], is_complete);
             return ClientEvent::Payload(at);
         }
         let Some((header, payload)) = (if ends { packet::peek_header(input) } else { None }) else {
@@ -270,6 +279,7 @@ impl MySqlRelay {
         let kind = command_kind(command)?;
         if !matches!(kind, CommandKind::Quit | CommandKind::ChangeUser) {
             self.remains.begin_command(command.kind);
+            self.session_end.begin_command(command.kind);
         }
         match kind {
             CommandKind::Quit => return Ok(Goodbye::Said),

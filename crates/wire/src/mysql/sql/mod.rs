@@ -4,7 +4,6 @@ pub(crate) mod effects;
 pub(crate) mod lexer;
 pub(crate) mod plain_words;
 pub(crate) mod remains;
-#[cfg_attr(not(test), expect(dead_code, reason = "not used yet"))]
 pub(crate) mod unresettable;
 
 pub use effects::{DefaultDatabase, Effects, NextTransaction, Savepoints, StatementCount, TextReader};

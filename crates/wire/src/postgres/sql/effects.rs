@@ -102,6 +102,14 @@ impl Default for NamedStatements {
 }
 
 impl NamedStatements {
+    /// Whether the text executes another statement.
+    pub(crate) fn executes_any(&self) -> bool {
+        match self {
+            Self::These(names) => names.iter().any(|(name_use, _)| *name_use == NameUse::Executes),
+            Self::Any => true,
+        }
+    }
+
     pub fn is_empty(&self) -> bool {
         matches!(self, Self::These(names) if names.is_empty())
     }

@@ -168,7 +168,8 @@ impl Followed<'_> {
         match note {
             Note::Parse { name, statement } => {
                 if !name.is_empty() && !statement.is_portable() {
-                    let reason = "a prepared statement with a constant such as 'now'";
+                    let reason =
+                        "a prepared statement with a constant such as 'now', or that executes another one";
                     self.follower.effects.pin.get_or_insert(reason);
                 }
                 self.statements.insert(&name, statement);

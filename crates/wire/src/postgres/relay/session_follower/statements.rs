@@ -69,7 +69,7 @@ impl ClientStatement {
 
     /// Whether it means the same if it is prepared again.
     pub(super) fn is_portable(&self) -> bool {
-        self.effects.constants < Constants::OfTheTime
+        self.effects.constants < Constants::OfTheTime && !self.effects.named.executes_any()
     }
 
     pub(super) fn returns_rows(&self) -> bool {
