@@ -17,10 +17,15 @@ const DEVICES: [&[u8]; 2] = [b"/dev/", b"/proc/"];
 
 /// The class of a path of a backup, or why the file is refused.
 pub(crate) fn classify(below: &ClusterPath, intent: Intent) -> Result<FileClass, &'static [u8]> {
-    let path = below.as_bytes();
-    if path.is_empty() {
-        return elsewhere(below.absolute(), intent);
+    if below.as_bytes().is_empty() {
+        elsewhere(below.absolute(), intent)
+    } else {
+        class_below(below.as_bytes())
     }
+}
+
+/// The class of a path below the data directory.
+pub(crate) fn class_below(path: &[u8]) -> Result<FileClass, &'static [u8]> {
     let name = path.rsplit(|&byte| byte == b'/').next().unwrap_or_default();
     if name == path && path.windows(4).any(|part| part == b".tar") {
         return Err(b"a base backup in tar format would not be encrypted: use plain format (-Fp)");
@@ -48,21 +53,80 @@ pub(crate) fn is_valid_tablespace_link(below: &[u8], target: &[u8]) -> bool {
     target.rsplit(|&byte| byte == b'/').find(|part| !part.is_empty()) == Some(number)
 }
 
-/// Whether the arguments name this directory as the target: `-D DIR`, `-DDIR`, `--pgdata=DIR`.
+/// Options of `pg_basebackup` without a value, in all versions.
+const FLAGS: &[u8] = b"CRnNzwWkvPV?";
+/// Other options with a value, in all versions.
+const WITH_VALUE: &[u8] = b"FrSTXlZdchpUsi";
+const LONG_WITH_VALUE: [&str; 18] = [
+    "format",
+    "max-rate",
+    "slot",
+    "tablespace-mapping",
+    "wal-method",
+    "xlog-method",
+    "label",
+    "compress",
+    "dbname",
+    "checkpoint",
+    "host",
+    "port",
+    "username",
+    "status-interval",
+    "waldir",
+    "incremental",
+    "manifest-checksums",
+    "sync-method",
+];
+
+/// Whether the arguments name this directory, and no other, as the target: `-D DIR`, `-PDDIR`, `--pgdata=DIR`. The program
+/// uses the last of several, and abbreviated names. An argument that cannot be told apart from a target counts as one.
 pub(crate) fn is_target(arguments: &[u8], configured: &Path, canonical: &Path) -> bool {
     let names = |text: &[u8]| {
         let Ok(path) = std::path::absolute(OsStr::from_bytes(text)) else { return false };
         let path: PathBuf = path.components().collect();
-        path == configured || path == canonical
+        !text.is_empty() && (path == configured || path == canonical)
     };
-    arguments.split(|&byte| byte == 0).skip(1).any(|argument| {
-        let after =
-            |mark: u8| argument.iter().position(|&byte| byte == mark).and_then(|at| argument.get(at + 1..));
-        let value = match argument {
-            [b'-', b'-', ..] => after(b'='),
-            [b'-', ..] => after(b'D'),
-            _ => Some(argument),
-        };
-        value.is_some_and(|value| !value.is_empty() && names(value))
-    })
+    let Ok(targets) = targets(arguments) else { return false };
+    !targets.is_empty() && targets.into_iter().all(names)
+}
+
+/// A target on the server (`--target`).
+struct ServerTarget;
+
+/// All values of `-D`.
+fn targets(arguments: &[u8]) -> Result<Vec<&[u8]>, ServerTarget> {
+    // The last argument ends with a NUL, too.
+    let arguments = arguments.strip_suffix(b"\0").unwrap_or(arguments);
+    let mut arguments = arguments.split(|&byte| byte == 0).skip(1);
+    let mut targets = Vec::new();
+    while let Some(argument) = arguments.next() {
+        match argument {
+            b"--" => break,
+            [b'-', b'-', long @ ..] => {
+                let mut parts = long.splitn(2, |&byte| byte == b'=');
+                let (name, value) = (parts.next().unwrap_or_default(), parts.next());
+                if b"target".starts_with(name) {
+                    return Err(ServerTarget);
+                }
+                let is_target = b"pgdata".starts_with(name);
+                let takes_value =
+                    is_target || LONG_WITH_VALUE.iter().any(|long| long.as_bytes().starts_with(name));
+                let value = if takes_value { value.or_else(|| arguments.next()) } else { value };
+                targets.extend(value.filter(|_| is_target));
+            }
+            [b'-', short @ ..] => {
+                let Some(at) = short.iter().position(|letter| !FLAGS.contains(letter)) else { continue };
+                let attached = Some(&short[at + 1..]).filter(|value| !value.is_empty());
+                match short[at] {
+                    b't' => return Err(ServerTarget),
+                    b'D' => targets.push(attached.or_else(|| arguments.next()).unwrap_or_default()),
+                    letter if WITH_VALUE.contains(&letter) && attached.is_none() => drop(arguments.next()),
+                    _ => {}
+                }
+            }
+            // The program refuses it.
+            _ => {}
+        }
+    }
+    Ok(targets)
 }

@@ -9,23 +9,20 @@ use libc::{c_char, c_int, c_long, c_uint};
 
 use crate::backup;
 use crate::descriptors::{Intent, classify};
-use crate::process::{ProcessState, die, guard, is_active, with_state};
+use crate::process::{cluster, die, guard, with_state};
 use crate::program::ProgramRole;
 use crate::raw::{self, Descriptor, address, arguments};
 
 /// # Safety
 /// Both paths must be null or C strings.
 unsafe fn may_become(from: (c_int, *const c_char), to: (c_int, *const c_char)) -> bool {
-    if !is_active() || from.1.is_null() || to.1.is_null() {
-        return true;
-    }
+    let Some(cluster) = cluster().filter(|_| !from.1.is_null() && !to.1.is_null()) else { return true };
     // SAFETY: not null, and the caller's promise.
     let (old, new) = unsafe { (CStr::from_ptr(from.1), CStr::from_ptr(to.1)) };
-    let is_allowed = |state: &mut ProcessState| {
-        let (old, new) = (state.cluster.below(from.0, old), state.cluster.below(to.0, new));
+    let kept = guard(|| {
+        let (old, new) = (cluster.directory.below(from.0, old), cluster.directory.below(to.0, new));
         Rename::of(old.as_bytes(), new.as_bytes()) == Rename::Allowed
-    };
-    let kept = guard(|| with_state(is_allowed)).unwrap_or(true);
+    });
     if !kept {
         let (old, new) = (old.to_bytes(), new.to_bytes());
         raw::print_error(&[
@@ -44,7 +41,7 @@ macro_rules! renames {
     ($($name:ident($($argument:ident: $kind:ty),+) => $number:ident($from:expr, $to:expr, $flags:expr);)+) => {$(
         // SAFETY: replaces the C library's function, with its signature.
         #[unsafe(no_mangle)]
-        unsafe extern "C" fn $name($($argument: $kind),+) -> c_int {
+        pub(crate) unsafe extern "C" fn $name($($argument: $kind),+) -> c_int {
             let (from, to): ((c_int, *const c_char), (c_int, *const c_char)) = ($from, $to);
             // SAFETY: C strings by the C library's contract.
             if !unsafe { may_become(from, to) } {
@@ -74,16 +71,22 @@ renames! {
 
 // SAFETY: replaces the C library's function, with its signature.
 #[unsafe(no_mangle)]
-unsafe extern "C" fn symlinkat(target: *const c_char, directory: c_int, path: *const c_char) -> c_int {
-    if is_active() && !target.is_null() && !path.is_null() {
+pub(crate) unsafe extern "C" fn symlinkat(
+    target: *const c_char,
+    directory: c_int,
+    path: *const c_char,
+) -> c_int {
+    if let Some(cluster) = cluster().filter(|cluster| cluster.program == ProgramRole::Backup)
+        && !target.is_null()
+        && !path.is_null()
+    {
         // SAFETY: not null, and C strings by the C library's contract.
         let (target, path) = unsafe { (CStr::from_ptr(target), CStr::from_ptr(path)) };
-        let is_valid_tablespace_link = |state: &mut ProcessState| {
-            let below = state.cluster.below(directory, path);
-            state.program != ProgramRole::Backup
-                || backup::is_valid_tablespace_link(below.as_bytes(), target.to_bytes())
-        };
-        if guard(|| with_state(is_valid_tablespace_link)) == Some(false) {
+        let is_valid = guard(|| {
+            let below = cluster.directory.below(directory, path);
+            backup::is_valid_tablespace_link(below.as_bytes(), target.to_bytes())
+        });
+        if !is_valid {
             die(b"refused: a tablespace's directory must have the tablespace's OID as its name");
         }
     }
@@ -101,10 +104,10 @@ unsafe extern "C" fn symlink(target: *const c_char, path: *const c_char) -> c_in
 
 // SAFETY: replaces the C library's function, with its signature.
 #[unsafe(no_mangle)]
-unsafe extern "C" fn truncate(path: *const c_char, size: i64) -> c_int {
+pub(crate) unsafe extern "C" fn truncate(path: *const c_char, size: i64) -> c_int {
     // SAFETY: a C string by the C library's contract.
-    let class = guard(|| unsafe { classify(libc::AT_FDCWD, path, Intent::Use) });
-    if class.is_encrypted() {
+    let found = guard(|| unsafe { classify(libc::AT_FDCWD, path, Intent::Use) });
+    if let Some(class) = found.map(|found| found.class).filter(|class| class.is_encrypted()) {
         // SAFETY: as above.
         return unsafe { truncate_encrypted(class, path, size) };
     }
@@ -117,7 +120,8 @@ unsafe extern "C" fn truncate(path: *const c_char, size: i64) -> c_int {
 unsafe fn truncate_encrypted(class: FileClass, path: *const c_char, size: i64) -> c_int {
     let Ok(size) = u64::try_from(size) else { return raw::fail(Errno(libc::EINVAL)) };
     // SAFETY: the caller's promise.
-    let descriptor = unsafe { raw::openat(libc::AT_FDCWD, path, libc::O_RDWR | libc::O_CLOEXEC, 0) };
+    let descriptor =
+        unsafe { raw::openat(libc::AT_FDCWD, path, libc::O_RDWR | libc::O_CLOEXEC | libc::O_NOFOLLOW, 0) };
     if descriptor < 0 {
         return descriptor;
     }

@@ -1,20 +1,25 @@
 //! Resolves the path of a call to a file of the cluster.
 
-use std::ffi::{CStr, OsStr};
+use std::ffi::{CStr, OsStr, OsString};
 use std::fs;
 use std::io::Write;
 use std::os::unix::ffi::OsStrExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
 
 use ciphertoll_tde::FileClass;
 use libc::c_int;
 
 use crate::raw;
 
-const MAX_PATH: usize = libc::PATH_MAX as usize;
+pub(crate) const MAX_PATH: usize = libc::PATH_MAX as usize;
 
 /// Directory of the links to tablespaces, which are named by OID.
 const TABLESPACES: &str = "pg_tblspc";
+/// Directories whose entries may be links to directories elsewhere; the first is the data directory itself. PostgreSQL
+/// makes links of `pg_wal` and tablespaces, and administrators of others.
+const DIRECTORIES_OF_LINKS: [&str; 6] =
+    ["", "base", TABLESPACES, "pg_multixact", "pg_logical", "pg_replslot"];
 /// Prefix of the version directory in a tablespace.
 const VERSION: &[u8] = b"/PG_";
 
@@ -22,6 +27,8 @@ const VERSION: &[u8] = b"/PG_";
 pub(crate) struct ClusterDirectory {
     configured: Vec<u8>,
     canonical: Vec<u8>,
+    /// Device and inode, once the directory exists. It may be renamed while a server runs.
+    identity: OnceLock<(u64, u64)>,
 }
 
 /// An absolute path without `.`, `..` and double slashes.
@@ -39,12 +46,90 @@ pub(crate) struct ClusterPath {
 impl ClusterDirectory {
     /// Both paths are absolute, without a slash at the end.
     pub(crate) fn new(configured: Vec<u8>, canonical: Vec<u8>) -> Self {
-        Self { configured, canonical }
+        Self { configured, canonical, identity: OnceLock::new() }
     }
 
-    /// Resolves a path relative to an open directory or the working directory.
+    /// Resolves a path relative to an open directory or the working directory. Does not follow links.
     pub(crate) fn below(&self, directory: c_int, path: &CStr) -> ClusterPath {
-        let absolute = AbsolutePath::of(directory, path.to_bytes());
+        let path = path.to_bytes();
+        let is_here = directory == libc::AT_FDCWD
+            && !path.starts_with(b"/")
+            && raw::identity_of_path(c".").is_some_and(|here| self.identity() == Some(here));
+        let mut absolute = AbsolutePath::EMPTY;
+        if is_here {
+            absolute.extend(&self.canonical);
+        } else if !path.starts_with(b"/") {
+            absolute.extend_with_base(directory);
+        }
+        absolute.extend(path);
+        let found = self.within(absolute);
+        if !found.as_bytes().is_empty() {
+            return found;
+        }
+        self.below_identity(found.absolute()).map_or(found, |rest| self.inside(&rest))
+    }
+
+    /// Finds the place of an open file from its path without links.
+    pub(crate) fn locate(&self, path: &[u8]) -> ClusterPath {
+        let found = self.within(AbsolutePath::of(path));
+        if !found.as_bytes().is_empty() {
+            return found;
+        }
+        let Some(rest) = self.below_identity(path).or_else(|| self.through_links(path)) else {
+            return found;
+        };
+        self.inside(&rest)
+    }
+
+    fn inside(&self, below: &[u8]) -> ClusterPath {
+        let mut absolute = AbsolutePath::of(&self.canonical);
+        absolute.extend(below);
+        self.within(absolute)
+    }
+
+    fn identity(&self) -> Option<(u64, u64)> {
+        if let Some(identity) = self.identity.get() {
+            return Some(*identity);
+        }
+        let mut bytes = [0; MAX_PATH];
+        let identity = raw::identity_of_path(c_string(&self.canonical, &mut bytes)?)?;
+        Some(*self.identity.get_or_init(|| identity))
+    }
+
+    /// The rest of a path below the data directory, which may have been renamed, or be mounted in two places.
+    fn below_identity(&self, path: &[u8]) -> Option<Vec<u8>> {
+        let identity = self.identity()?;
+        let mut bytes = [0; MAX_PATH];
+        let slashes = path.iter().enumerate().rev().filter(|(_, byte)| **byte == b'/');
+        for (at, _) in slashes.filter(|(at, _)| *at > 0) {
+            if raw::identity_of_path(c_string(&path[..at], &mut bytes)?) == Some(identity) {
+                return Some(path[at + 1..].to_vec());
+            }
+        }
+        None
+    }
+
+    /// The path below the data directory of a file in a directory that a link there names.
+    fn through_links(&self, path: &[u8]) -> Option<Vec<u8>> {
+        let data = Path::new(OsStr::from_bytes(&self.canonical));
+        for directory in DIRECTORIES_OF_LINKS {
+            for link in links_in(&data.join(directory)) {
+                let logical = Path::new(directory).join(&link.name);
+                let through = |target: &Path| link_rest(path, target, &logical);
+                if let Some(found) = through(&link.target).or_else(|| through(&link.text)) {
+                    return Some(found);
+                }
+                if directory == TABLESPACES
+                    && let Some(found) = through_tablespace(path, &link.target, &logical)
+                {
+                    return Some(found);
+                }
+            }
+        }
+        None
+    }
+
+    fn within(&self, absolute: AbsolutePath) -> ClusterPath {
         let path = absolute.as_bytes();
         let start = [&self.canonical, &self.configured].into_iter().find_map(|root| {
             let rest = path.strip_prefix(root.as_slice())?;
@@ -66,14 +151,7 @@ impl ClusterDirectory {
     /// backups, so the links are read each time.
     fn in_tablespace(&self, path: &[u8]) -> Option<FileClass> {
         path.windows(VERSION.len()).find(|part| *part == VERSION)?;
-        let links = Path::new(OsStr::from_bytes(&self.canonical)).join(TABLESPACES);
-        fs::read_dir(links).ok()?.flatten().find_map(|link| {
-            let target = fs::read_link(link.path()).ok()?;
-            let rest = path.strip_prefix(target.as_os_str().as_bytes())?;
-            let name = link.file_name();
-            let parts = [TABLESPACES.as_bytes(), b"/", name.as_bytes(), rest];
-            rest.starts_with(b"/").then(|| FileClass::of(&parts.concat()))
-        })
+        self.through_links(path).map(|below| FileClass::of(&below))
     }
 }
 
@@ -88,19 +166,22 @@ impl ClusterPath {
 }
 
 impl AbsolutePath {
+    const EMPTY: Self = Self { bytes: [0; MAX_PATH], length: 0 };
+
     /// Returns an empty path if it is too long, which the kernel also refuses.
-    fn of(directory: c_int, path: &[u8]) -> Self {
-        let mut absolute = Self { bytes: [0; MAX_PATH], length: 0 };
-        let mut base = [0; MAX_PATH];
-        if !path.starts_with(b"/") {
-            let base = match directory {
-                libc::AT_FDCWD => raw::working_directory(&mut base),
-                other => directory_of(other, &mut base),
-            };
-            absolute.extend(base.unwrap_or_default());
-        }
+    fn of(path: &[u8]) -> Self {
+        let mut absolute = Self::EMPTY;
         absolute.extend(path);
         absolute
+    }
+
+    fn extend_with_base(&mut self, directory: c_int) {
+        let mut base = [0; MAX_PATH];
+        let base = match directory {
+            libc::AT_FDCWD => raw::working_directory(&mut base),
+            other => path_of(other, &mut base).map(CStr::to_bytes),
+        };
+        self.extend(base.unwrap_or_default());
     }
 
     fn as_bytes(&self) -> &[u8] {
@@ -130,10 +211,59 @@ impl AbsolutePath {
     }
 }
 
-/// The path of an open directory, without allocating.
-fn directory_of(descriptor: c_int, bytes: &mut [u8]) -> Option<&[u8]> {
-    let mut link = [0; 32];
-    // Leaves one byte for the NUL.
-    write!(&mut link[..31], "/proc/self/fd/{descriptor}").ok()?;
-    raw::readlink(CStr::from_bytes_until_nul(&link).ok()?, bytes)
+/// The path of an open file, without allocating. `None` if it is too long or `/proc` is missing.
+pub(crate) fn path_of(descriptor: c_int, bytes: &mut [u8; MAX_PATH]) -> Option<&CStr> {
+    let mut link = [0; 48];
+    // Leaves one byte for the NUL. Threads may have different descriptors.
+    write!(&mut link[..47], "/proc/thread-self/fd/{descriptor}").ok()?;
+    let (path, last) = bytes.split_at_mut(MAX_PATH - 1);
+    let length = raw::readlink(CStr::from_bytes_until_nul(&link).ok()?, path)?.len();
+    if length == path.len() {
+        return None;
+    }
+    last[0] = 0;
+    bytes[length] = 0;
+    CStr::from_bytes_until_nul(bytes).ok()
+}
+
+fn c_string<'a>(path: &[u8], bytes: &'a mut [u8; MAX_PATH]) -> Option<&'a CStr> {
+    bytes.get_mut(..path.len())?.copy_from_slice(path);
+    *bytes.get_mut(path.len())? = 0;
+    CStr::from_bytes_until_nul(bytes).ok()
+}
+
+struct Link {
+    name: OsString,
+    text: PathBuf,
+    /// Where it leads, without further links.
+    target: PathBuf,
+}
+
+/// The symbolic links in a directory. Allocates, and so is only for files outside the data directory.
+fn links_in(directory: &Path) -> Vec<Link> {
+    let Ok(entries) = fs::read_dir(directory) else { return Vec::new() };
+    let links = entries.flatten().filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_symlink()));
+    let followed = links.filter_map(|link| {
+        let (name, path) = (link.file_name(), link.path());
+        Some(Link { name, text: fs::read_link(&path).ok()?, target: fs::canonicalize(&path).ok()? })
+    });
+    followed.collect()
+}
+
+/// The directories of databases in a tablespace may be links, too.
+fn through_tablespace(path: &[u8], target: &Path, logical: &Path) -> Option<Vec<u8>> {
+    for version in fs::read_dir(target).ok()?.flatten() {
+        for link in links_in(&version.path()) {
+            let logical = logical.join(version.file_name()).join(&link.name);
+            if let Some(found) = link_rest(path, &link.target, &logical) {
+                return Some(found);
+            }
+        }
+    }
+    None
+}
+
+fn link_rest(path: &[u8], target: &Path, logical: &Path) -> Option<Vec<u8>> {
+    let rest = path.strip_prefix(target.as_os_str().as_bytes())?;
+    rest.starts_with(b"/").then(|| [logical.as_os_str().as_bytes(), rest].concat())
 }

@@ -31,7 +31,7 @@ pub(crate) enum ProgramRole {
 
 impl ProgramRole {
     pub(crate) fn running() -> Self {
-        let Ok(path) = fs::read_link("/proc/self/exe") else { return Self::Other };
+        let path = fs::read_link("/proc/self/exe").unwrap_or_default();
         let name = path.file_name().map(OsStr::as_bytes).unwrap_or_default();
         // A server may have another name.
         let name = if is_server() { b"postgres" } else { name };

@@ -2,17 +2,69 @@
 
 #![expect(unsafe_code, reason = "system calls take pointers")]
 
+use std::arch::asm;
+use std::ffi::CStr;
+
 use ciphertoll_tde::{Errno, Storage};
 use libc::{c_char, c_int, c_long, c_void, mode_t};
 
-/// Makes a system call. Like the C library's functions, it returns -1 and sets `errno` on an error.
+/// The largest error number of the kernel.
+const MOST_ERRNO: c_long = 4095;
+
+/// Makes a system call. Like the C library's functions, it returns -1 and sets `errno` on an error. The C library's
+/// `syscall` leads back into this library as well.
 ///
 /// # Safety
 /// The arguments must be valid for the call, which ignores superfluous ones.
 pub(crate) unsafe fn call(number: c_long, arguments: [c_long; 6]) -> c_long {
-    let [first, second, third, fourth, fifth, sixth] = arguments;
     // SAFETY: the caller's promise.
-    unsafe { libc::syscall(number, first, second, third, fourth, fifth, sixth) }
+    let answer = unsafe { trap(number, arguments) };
+    if (-MOST_ERRNO..0).contains(&answer) {
+        return c_long::from(fail(Errno(-answer as c_int)));
+    }
+    answer
+}
+
+/// Enters the kernel. Returns a negative error number on an error.
+///
+/// # Safety
+/// As for [`call`].
+#[cfg(target_arch = "x86_64")]
+unsafe fn trap(number: c_long, arguments: [c_long; 6]) -> c_long {
+    let [first, second, third, fourth, fifth, sixth] = arguments;
+    let answer;
+    // SAFETY: the caller's promise; the kernel changes only these registers and memory that the call may write.
+    unsafe {
+        asm!(
+            "syscall",
+            inlateout("rax") number => answer,
+            in("rdi") first, in("rsi") second, in("rdx") third, in("r10") fourth, in("r8") fifth, in("r9") sixth,
+            lateout("rcx") _, lateout("r11") _,
+            options(nostack),
+        );
+    }
+    answer
+}
+
+/// Enters the kernel. Returns a negative error number on an error.
+///
+/// # Safety
+/// As for [`call`].
+#[cfg(target_arch = "aarch64")]
+unsafe fn trap(number: c_long, arguments: [c_long; 6]) -> c_long {
+    let [first, second, third, fourth, fifth, sixth] = arguments;
+    let answer;
+    // SAFETY: the caller's promise; the kernel changes only these registers and memory that the call may write.
+    unsafe {
+        asm!(
+            "svc 0",
+            in("x8") number,
+            inlateout("x0") first => answer,
+            in("x1") second, in("x2") third, in("x3") fourth, in("x4") fifth, in("x5") sixth,
+            options(nostack),
+        );
+    }
+    answer
 }
 
 /// Pads arguments with zeros.
@@ -60,7 +112,52 @@ pub(crate) fn identity(descriptor: c_int) -> (u64, u64) {
     status(descriptor).map_or((0, 0), |status| (status.st_dev, status.st_ino))
 }
 
-fn status(descriptor: c_int) -> Result<libc::stat, Errno> {
+/// Device and inode of what a path names, following symbolic links.
+pub(crate) fn identity_of_path(path: &CStr) -> Option<(u64, u64)> {
+    let mut status = std::mem::MaybeUninit::<libc::stat>::zeroed();
+    let given = [c_long::from(libc::AT_FDCWD), address(path.as_ptr()), address(status.as_mut_ptr()), 0];
+    // SAFETY: a C string, and a structure that the kernel fills, whose layout on 64-bit Linux is libc's.
+    let answer = unsafe { trap(libc::SYS_newfstatat, arguments(given)) };
+    // SAFETY: zeroed, which is a valid value, and then filled by the kernel.
+    let status = unsafe { status.assume_init() };
+    (answer == 0).then_some((status.st_dev, status.st_ino))
+}
+
+/// The process ID; the C library's function is as fast.
+pub(crate) fn process_id() -> c_int {
+    // SAFETY: takes no argument.
+    unsafe { trap(libc::SYS_getpid, [0; 6]) as c_int }
+}
+
+/// Whether two processes share their memory. `None` if that cannot be told.
+pub(crate) fn shares_memory(one: c_int, other: c_int) -> Option<bool> {
+    // `KCMP_VM`.
+    const MEMORY: c_long = 1;
+    let given = arguments([c_long::from(one), c_long::from(other), MEMORY]);
+    // SAFETY: takes only numbers; any values are valid.
+    match unsafe { trap(libc::SYS_kcmp, given) } {
+        0 => Some(true),
+        1..=3 => Some(false),
+        answer if answer == -c_long::from(libc::ESRCH) => Some(false),
+        _ => None,
+    }
+}
+
+/// The flags of an open file, as `F_GETFL` returns them.
+pub(crate) fn flags(descriptor: c_int) -> Result<c_int, Errno> {
+    let given = arguments([c_long::from(descriptor), c_long::from(libc::F_GETFL)]);
+    // SAFETY: takes only numbers; any values are valid.
+    let answer = unsafe { trap(libc::SYS_fcntl, given) };
+    if answer < 0 { Err(Errno(-answer as c_int)) } else { Ok(answer as c_int) }
+}
+
+pub(crate) fn set_flags(descriptor: c_int, flags: c_int) {
+    let given = arguments([c_long::from(descriptor), c_long::from(libc::F_SETFL), c_long::from(flags)]);
+    // SAFETY: takes only numbers; any values are valid. Fails only if the descriptor is not open.
+    unsafe { trap(libc::SYS_fcntl, given) };
+}
+
+pub(crate) fn status(descriptor: c_int) -> Result<libc::stat, Errno> {
     let mut status = std::mem::MaybeUninit::<libc::stat>::zeroed();
     let given = [c_long::from(descriptor), address(status.as_mut_ptr().cast::<c_void>())];
     // SAFETY: the kernel fills the structure, whose layout on 64-bit Linux is libc's.
@@ -78,7 +175,7 @@ pub(crate) fn lseek(descriptor: c_int, offset: i64, whence: c_int) -> i64 {
 }
 
 /// The target of a symbolic link.
-pub(crate) fn readlink<'a>(path: &std::ffi::CStr, bytes: &'a mut [u8]) -> Option<&'a [u8]> {
+pub(crate) fn readlink<'a>(path: &CStr, bytes: &'a mut [u8]) -> Option<&'a [u8]> {
     let given = [
         c_long::from(libc::AT_FDCWD),
         address(path.as_ptr()),

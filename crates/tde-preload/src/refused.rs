@@ -4,10 +4,11 @@
 #![expect(unsafe_code, reason = "replaces functions of the C library, which take pointers")]
 
 use ciphertoll_tde::Errno;
-use libc::{c_int, c_long, c_uint, c_void, size_t, ssize_t};
+use libc::{aiocb, c_int, c_long, c_uint, c_void, size_t, ssize_t};
 
-use crate::process::is_tracked;
+use crate::process::is_plain;
 use crate::raw::{self, address, arguments};
+use crate::streams::next_symbol;
 use crate::transfers::{pread, pwrite, read, write};
 
 /// Bytes per copy: whole units, and small enough for the stack.
@@ -16,7 +17,7 @@ const NOT_SUPPORTED: Errno = Errno(libc::EINVAL);
 
 // SAFETY: replaces the C library's function, with its signature.
 #[unsafe(no_mangle)]
-unsafe extern "C" fn mmap(
+pub(crate) unsafe extern "C" fn mmap(
     at: *mut c_void,
     length: size_t,
     protection: c_int,
@@ -24,7 +25,7 @@ unsafe extern "C" fn mmap(
     descriptor: c_int,
     offset: i64,
 ) -> *mut c_void {
-    if flags & libc::MAP_ANONYMOUS == 0 && is_tracked(descriptor) {
+    if flags & libc::MAP_ANONYMOUS == 0 && !is_plain(descriptor) {
         raw::fail(Errno(libc::ENODEV));
         return libc::MAP_FAILED;
     }
@@ -71,7 +72,7 @@ fn copy_encrypted(from: (c_int, Option<&mut i64>), to: (c_int, Option<&mut i64>)
 
 // SAFETY: replaces the C library's function, with its signature.
 #[unsafe(no_mangle)]
-unsafe extern "C" fn copy_file_range(
+pub(crate) unsafe extern "C" fn copy_file_range(
     from: c_int,
     from_offset: *mut i64,
     to: c_int,
@@ -79,7 +80,7 @@ unsafe extern "C" fn copy_file_range(
     count: size_t,
     flags: c_uint,
 ) -> ssize_t {
-    if is_tracked(from) || is_tracked(to) {
+    if !is_plain(from) || !is_plain(to) {
         // SAFETY: null or the caller's variables, by the C library's contract.
         return unsafe { copy_encrypted((from, from_offset.as_mut()), (to, to_offset.as_mut()), count) };
     }
@@ -92,7 +93,7 @@ unsafe extern "C" fn copy_file_range(
 
 // SAFETY: replaces the C library's function, with its signature.
 #[unsafe(no_mangle)]
-unsafe extern "C" fn splice(
+pub(crate) unsafe extern "C" fn splice(
     from: c_int,
     from_offset: *mut i64,
     to: c_int,
@@ -100,7 +101,7 @@ unsafe extern "C" fn splice(
     count: size_t,
     flags: c_uint,
 ) -> ssize_t {
-    if is_tracked(from) || is_tracked(to) {
+    if !is_plain(from) || !is_plain(to) {
         return raw::fail(NOT_SUPPORTED) as ssize_t;
     }
     let (from_offset, to_offset) = (address(from_offset), address(to_offset));
@@ -112,8 +113,8 @@ unsafe extern "C" fn splice(
 
 // SAFETY: replaces the C library's function, with its signature.
 #[unsafe(no_mangle)]
-unsafe extern "C" fn sendfile(to: c_int, from: c_int, offset: *mut i64, count: size_t) -> ssize_t {
-    if is_tracked(from) || is_tracked(to) {
+pub(crate) unsafe extern "C" fn sendfile(to: c_int, from: c_int, offset: *mut i64, count: size_t) -> ssize_t {
+    if !is_plain(from) || !is_plain(to) {
         return raw::fail(NOT_SUPPORTED) as ssize_t;
     }
     let given = arguments([c_long::from(to), c_long::from(from), address(offset), count as c_long]);
@@ -127,8 +128,8 @@ aliases! {
     sendfile64(to: c_int, from: c_int, offset: *mut i64, count: size_t) -> ssize_t = sendfile;
 }
 
-/// Disables liburing, with which a server of version 18 (`io_method=io_uring`) would bypass this library. The server then
-/// fails at startup.
+/// Disables liburing and libaio, with which an extension would bypass this library. A server of version 18 with
+/// `io_method=io_uring` is refused before, by its setting.
 macro_rules! absent {
     ($($name:ident),+) => {$(
         // SAFETY: replaces liburing's function; no argument is used.
@@ -139,4 +140,58 @@ macro_rules! absent {
     )+};
 }
 
-absent!(io_uring_queue_init, io_uring_queue_init_params, io_uring_queue_init_mem);
+absent!(io_uring_queue_init, io_uring_queue_init_params, io_uring_queue_init_mem, io_setup, io_queue_init);
+
+/// POSIX asynchronous I/O, which the C library does in threads of its own.
+macro_rules! asynchronous {
+    ($($name:ident = $text:literal;)+) => {$(
+        // SAFETY: replaces the C library's function, with its signature.
+        #[unsafe(no_mangle)]
+        unsafe extern "C" fn $name(request: *mut aiocb) -> c_int {
+            type Submit = unsafe extern "C" fn(*mut aiocb) -> c_int;
+            // SAFETY: a request by the C library's contract.
+            if !is_plain(unsafe { (*request).aio_fildes }) {
+                return raw::fail(Errno(libc::ENOSYS));
+            }
+            // SAFETY: the C library's function of that name has this type, and gets the caller's argument.
+            unsafe { std::mem::transmute::<*mut c_void, Submit>(next_symbol($text))(request) }
+        }
+    )+};
+}
+
+asynchronous! {
+    aio_read = c"aio_read";
+    aio_read64 = c"aio_read64";
+    aio_write = c"aio_write";
+    aio_write64 = c"aio_write64";
+}
+
+/// Lists of such requests.
+macro_rules! lists {
+    ($($name:ident = $text:literal;)+) => {$(
+        // SAFETY: replaces the C library's function, with its signature.
+        #[unsafe(no_mangle)]
+        unsafe extern "C" fn $name(
+            mode: c_int,
+            requests: *const *mut aiocb,
+            count: c_int,
+            event: *mut c_void,
+        ) -> c_int {
+            type Submit = unsafe extern "C" fn(c_int, *const *mut aiocb, c_int, *mut c_void) -> c_int;
+            let is_fit = (0..usize::try_from(count).unwrap_or(0)).all(|at| {
+                // SAFETY: `count` requests or null pointers by the C library's contract.
+                unsafe { requests.add(at).read().as_ref() }.is_none_or(|request| is_plain(request.aio_fildes))
+            });
+            if !is_fit {
+                return raw::fail(Errno(libc::ENOSYS));
+            }
+            // SAFETY: the C library's function of that name has this type, and gets the caller's arguments.
+            unsafe { std::mem::transmute::<*mut c_void, Submit>(next_symbol($text))(mode, requests, count, event) }
+        }
+    )+};
+}
+
+lists! {
+    lio_listio = c"lio_listio";
+    lio_listio64 = c"lio_listio64";
+}

@@ -10,6 +10,8 @@ use std::ffi::{CStr, c_char};
 
 use zeroize::Zeroize;
 
+use crate::process;
+
 /// Less than a page, which the kernel treats as no dump; unlike 0, it also applies if dumps go to a pipe (core(5)).
 const NO_CORE_BYTES: libc::rlim_t = 1;
 
@@ -17,7 +19,8 @@ unsafe extern "C" {
     static environ: *const *mut c_char;
 }
 
-/// Prevents core dumps, and keeps keys locked in memory in every process that this one forks.
+/// Prevents core dumps, and keeps keys locked in memory in every process that this one forks. Such a process also owns its
+/// table of descriptors.
 pub(crate) fn protect_memory() {
     let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
     // SAFETY: the C library fills one structure and reads the other, and both live until the calls return. The handler
@@ -27,11 +30,12 @@ pub(crate) fn protect_memory() {
         libc::getrlimit(libc::RLIMIT_CORE, &raw mut limit);
         limit.rlim_cur = NO_CORE_BYTES.min(limit.rlim_max);
         libc::setrlimit(libc::RLIMIT_CORE, &raw const limit);
-        libc::pthread_atfork(None, None, Some(lock_again));
+        libc::pthread_atfork(None, None, Some(in_child));
     }
 }
 
-unsafe extern "C" fn lock_again() {
+unsafe extern "C" fn in_child() {
+    process::adopt();
     ciphertoll_tde::lock_memory();
 }
 

@@ -16,7 +16,7 @@ use libc::c_int;
 use crate::backup;
 use crate::handshake::Handshake;
 use crate::paths::ClusterDirectory;
-use crate::process;
+use crate::process::{self, Caching};
 use crate::program::{self, ProgramRole};
 use crate::raw;
 use crate::secrecy;
@@ -30,6 +30,8 @@ const KEK_FILE: &str = "CIPHERTOLL_TDE_KEK_FILE";
 const KEK_COMMAND: &str = "CIPHERTOLL_TDE_KEK_COMMAND";
 /// Must be set to use a key file with the null cipher, which is only for measurements.
 const NULL: &str = "CIPHERTOLL_TDE_NULL";
+/// For tests: no descriptor is remembered.
+const FORGET: &str = "CIPHERTOLL_TDE_FORGET";
 const PRELOAD: &str = "LD_PRELOAD";
 const OUR_NAME: &[u8] = b"libciphertoll_tde_preload";
 
@@ -98,6 +100,7 @@ fn prepare(program: ProgramRole, handshake: Handshake) -> Result<(), String> {
     }
     // Other initialisers of this library, such as that of AWS-LC, run after this one.
     engine.forget_keys();
+    let caching = if variable(FORGET).is_some() { Caching::Off } else { Caching::On };
     handshake.send(HandshakeStatus::HasKeys);
     if program == ProgramRole::Server {
         handshake.keep_from_children();
@@ -106,7 +109,8 @@ fn prepare(program: ProgramRole, handshake: Handshake) -> Result<(), String> {
     // A panic message would need an allocation, and could write data to a log.
     std::panic::set_hook(Box::new(|_| {}));
     let path = |path: PathBuf| path.into_os_string().into_vec();
-    process::activate(engine, ClusterDirectory::new(path(configured), path(canonical)), program, handshake);
+    let directory = ClusterDirectory::new(path(configured), path(canonical));
+    process::activate(engine, directory, program, handshake, caching);
     Ok(())
 }
 
@@ -155,7 +159,7 @@ fn hide_from_children(source: &KekSource) {
         } else {
             std::env::set_var(PRELOAD, OsStr::from_bytes(&others));
         }
-        secrecy::forget_variables(&[DATA, KEYS, KEK_FD, KEK_FILE, KEK_COMMAND, NULL, HANDSHAKE_FD]);
+        secrecy::forget_variables(&[DATA, KEYS, KEK_FD, KEK_FILE, KEK_COMMAND, NULL, FORGET, HANDSHAKE_FD]);
     }
     if let KekSource::Descriptor(descriptor) = source {
         raw::close(*descriptor);

@@ -9,7 +9,7 @@ use ciphertoll_tde::Errno;
 use libc::{FILE, c_char, c_int, c_void, size_t, ssize_t};
 
 use crate::descriptors::{Intent, ciphertoll_tde_openat, classify, close};
-use crate::process::{guard, is_active, is_tracked};
+use crate::process::{DescriptorKind, cluster, forget, guard, is_plain, kind};
 use crate::raw;
 use crate::transfers::{read, write};
 
@@ -18,6 +18,7 @@ const BUFFER_BYTES: usize = 16 * ciphertoll_tde::UNIT_BYTES;
 /// Mode of a file that a stream creates, before the umask.
 const MODE: libc::mode_t = 0o666;
 const INVALID: Errno = Errno(libc::EINVAL);
+const NOT_PERMITTED: Errno = Errno(libc::EPERM);
 
 /// `fopencookie`'s table of functions.
 #[repr(C)]
@@ -119,7 +120,7 @@ fn open_flags(mode: &CStr) -> Option<c_int> {
 }
 
 /// The C library's function of that name.
-fn next_symbol(name: &CStr) -> *mut c_void {
+pub(crate) fn next_symbol(name: &CStr) -> *mut c_void {
     // SAFETY: a C string; returns an address or null.
     let address = unsafe { libc::dlsym(libc::RTLD_NEXT, name.as_ptr()) };
     if address.is_null() {
@@ -133,16 +134,14 @@ fn next_symbol(name: &CStr) -> *mut c_void {
 /// # Safety
 /// Both must be null or C strings.
 unsafe fn open_stream(path: *const c_char, mode: *const c_char) -> Option<*mut FILE> {
-    if !is_active() || path.is_null() || mode.is_null() {
+    if cluster().is_none() || path.is_null() || mode.is_null() {
         return None;
     }
     // SAFETY: not null, and the caller's promise.
     let flags = open_flags(unsafe { CStr::from_ptr(mode) })?;
     // SAFETY: the caller's promise.
-    let class = guard(|| unsafe { classify(libc::AT_FDCWD, path, Intent::of(flags)) });
-    if !class.is_encrypted() {
-        return None;
-    }
+    guard(|| unsafe { classify(libc::AT_FDCWD, path, Intent::of(flags)) })
+        .filter(|found| found.class.is_encrypted())?;
     // SAFETY: the caller's promise.
     let descriptor = unsafe { ciphertoll_tde_openat(libc::AT_FDCWD, path, flags, MODE) };
     if descriptor < 0 {
@@ -156,6 +155,26 @@ unsafe fn open_stream(path: *const c_char, mode: *const c_char) -> Option<*mut F
     Some(stream)
 }
 
+/// Refuses a stream of the C library that is an encrypted file after all, by another path.
+///
+/// # Safety
+/// The stream must be null, or newly opened.
+unsafe fn checked(stream: *mut FILE) -> *mut FILE {
+    if stream.is_null() || cluster().is_none() {
+        return stream;
+    }
+    // SAFETY: a stream by the caller's promise.
+    let descriptor = unsafe { libc::fileno(stream) };
+    forget(descriptor);
+    if is_plain(descriptor) {
+        return stream;
+    }
+    // SAFETY: as above; nothing was written to it.
+    unsafe { fclose(stream) };
+    raw::fail(NOT_PERMITTED);
+    std::ptr::null_mut()
+}
+
 /// Defines the functions that open streams.
 macro_rules! opens {
     ($($name:ident = $text:literal;)+) => {$(
@@ -167,7 +186,7 @@ macro_rules! opens {
                 return stream;
             }
             // SAFETY: the C library's function of that name has this type, and gets the caller's arguments.
-            unsafe { std::mem::transmute::<*mut c_void, OpenPath>(next_symbol($text))(path, mode) }
+            unsafe { checked(std::mem::transmute::<*mut c_void, OpenPath>(next_symbol($text))(path, mode)) }
         }
     )+};
 }
@@ -180,14 +199,126 @@ opens! {
 // SAFETY: replaces the C library's function, with its signature.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn fdopen(descriptor: c_int, mode: *const c_char) -> *mut FILE {
-    if is_tracked(descriptor) {
-        if mode.is_null() {
-            raw::fail(INVALID);
-            return std::ptr::null_mut();
+    match kind(descriptor) {
+        DescriptorKind::Encrypted if !mode.is_null() => {
+            // SAFETY: not null, and a C string by the C library's contract.
+            return unsafe { stream(descriptor, mode) };
         }
-        // SAFETY: not null, and a C string by the C library's contract.
-        return unsafe { stream(descriptor, mode) };
+        DescriptorKind::Encrypted => raw::fail(INVALID),
+        DescriptorKind::Refused(error) => raw::fail(error),
+        DescriptorKind::Plain => {
+            // SAFETY: the C library's function of that name has this type, and gets the caller's arguments.
+            return unsafe {
+                std::mem::transmute::<*mut c_void, OpenDescriptor>(next_symbol(c"fdopen"))(descriptor, mode)
+            };
+        }
+    };
+    std::ptr::null_mut()
+}
+
+/// Defines `freopen`. It is refused for encrypted files: the C library's stream object would have to stay the same.
+macro_rules! reopens {
+    ($($name:ident = $text:literal;)+) => {$(
+        // SAFETY: replaces the C library's function, with its signature.
+        #[unsafe(no_mangle)]
+        unsafe extern "C" fn $name(path: *const c_char, mode: *const c_char, stream: *mut FILE) -> *mut FILE {
+            type Reopen = unsafe extern "C" fn(*const c_char, *const c_char, *mut FILE) -> *mut FILE;
+            // SAFETY: the caller's arguments.
+            if unsafe { is_encrypted_path(path, mode) } {
+                raw::fail(NOT_PERMITTED);
+                return std::ptr::null_mut();
+            }
+            // SAFETY: a stream by the C library's contract; the C library's function of that name has this type, and gets
+            // the caller's arguments.
+            unsafe {
+                forget_stream(stream);
+                checked(std::mem::transmute::<*mut c_void, Reopen>(next_symbol($text))(path, mode, stream))
+            }
+        }
+    )+};
+}
+
+reopens! {
+    freopen = c"freopen";
+    freopen64 = c"freopen64";
+}
+
+/// # Safety
+/// Both must be null or C strings.
+unsafe fn is_encrypted_path(path: *const c_char, mode: *const c_char) -> bool {
+    if path.is_null() || mode.is_null() {
+        return false;
     }
-    // SAFETY: the C library's function of that name has this type, and gets the caller's arguments.
-    unsafe { std::mem::transmute::<*mut c_void, OpenDescriptor>(next_symbol(c"fdopen"))(descriptor, mode) }
+    // SAFETY: not null, and the caller's promise.
+    let Some(flags) = open_flags(unsafe { CStr::from_ptr(mode) }) else { return false };
+    // SAFETY: the caller's promise.
+    let found = guard(|| unsafe { classify(libc::AT_FDCWD, path, Intent::of(flags)) });
+    found.is_some_and(|found| found.class.is_encrypted())
+}
+
+/// Forgets the descriptor of a stream, which the C library closes itself.
+///
+/// # Safety
+/// The stream must be null or open.
+unsafe fn forget_stream(stream: *mut FILE) {
+    if !stream.is_null() {
+        // SAFETY: the caller's promise. A stream without a descriptor has -1, which no table has.
+        let descriptor = unsafe { fileno_of(stream) };
+        forget(descriptor);
+    }
+}
+
+/// As `fileno`, without setting `errno` for a stream without a descriptor.
+///
+/// # Safety
+/// The stream must be open.
+unsafe fn fileno_of(stream: *mut FILE) -> c_int {
+    let errno = raw::errno();
+    // SAFETY: the caller's promise.
+    let descriptor = unsafe { libc::fileno(stream) };
+    raw::fail(errno);
+    descriptor
+}
+
+/// Defines the functions that close streams.
+macro_rules! closes {
+    ($($name:ident = $text:literal;)+) => {$(
+        // SAFETY: replaces the C library's function, with its signature.
+        #[unsafe(no_mangle)]
+        unsafe extern "C" fn $name(stream: *mut FILE) -> c_int {
+            type Close = unsafe extern "C" fn(*mut FILE) -> c_int;
+            // SAFETY: a stream by the C library's contract; the C library's function of that name has this type, and gets
+            // the caller's argument.
+            unsafe {
+                forget_stream(stream);
+                std::mem::transmute::<*mut c_void, Close>(next_symbol($text))(stream)
+            }
+        }
+    )+};
+}
+
+closes! {
+    fclose = c"fclose";
+    pclose = c"pclose";
+}
+
+/// The C library's own writing of formatted text to a descriptor (`shim.c`).
+// SAFETY: the name is unique.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn ciphertoll_tde_write_all(
+    descriptor: c_int,
+    bytes: *const c_void,
+    count: size_t,
+) -> ssize_t {
+    let mut done = 0;
+    while done < count {
+        // SAFETY: `count` bytes by the caller's promise.
+        match usize::try_from(unsafe { write(descriptor, bytes.byte_add(done), count - done) }) {
+            Ok(0) => break,
+            Ok(written) => done += written,
+            Err(_) if raw::errno() == Errno(libc::EINTR) => {}
+            Err(_) => return -1,
+        }
+    }
+    done as ssize_t
 }

@@ -6,10 +6,10 @@ use ciphertoll_tde::{Errno, Storage};
 use libc::{c_int, c_long, c_void, iovec, size_t, ssize_t};
 
 use crate::memory::{CallerBuffers, piece, pieces, read_buffer};
-use crate::process::{guard, is_tracked, with_file};
+use crate::process::{DescriptorKind, TrackedFile, guard, kind, with_file};
 use crate::raw::{self, Descriptor, address, arguments};
 
-const NOT_OPEN: Errno = Errno(libc::EBADF);
+const NOT_SUPPORTED: Errno = Errno(libc::EOPNOTSUPP);
 const INVALID: Errno = Errno(libc::EINVAL);
 
 #[derive(Clone, Copy)]
@@ -19,8 +19,8 @@ enum Position {
     Current,
 }
 
-fn to_c_result(result: Option<Result<usize, Errno>>) -> ssize_t {
-    match result.unwrap_or(Err(NOT_OPEN)) {
+fn to_c_result(result: Result<Result<usize, Errno>, Errno>) -> ssize_t {
+    match result.and_then(|result| result) {
         Ok(count) => count as ssize_t,
         Err(error) => raw::fail(error) as ssize_t,
     }
@@ -68,6 +68,23 @@ unsafe fn read_into(descriptor: c_int, pieces: &[iovec], at: Position) -> ssize_
     })
 }
 
+/// Runs an action that writes at offsets. With `O_APPEND`, the kernel would ignore them. The kernel keeps the flag, because
+/// a descriptor that the table forgets must still append.
+fn at_offsets<T>(
+    descriptor: c_int,
+    file: &mut TrackedFile,
+    action: impl FnOnce(&mut TrackedFile) -> Result<T, Errno>,
+) -> Result<T, Errno> {
+    if !file.appends {
+        return action(file);
+    }
+    let flags = raw::flags(descriptor)?;
+    raw::set_flags(descriptor, flags & !libc::O_APPEND);
+    let result = action(file);
+    raw::set_flags(descriptor, flags);
+    result
+}
+
 /// # Safety
 /// Each piece must be readable until this returns.
 unsafe fn write_from(descriptor: c_int, pieces: &[iovec], at: Position) -> ssize_t {
@@ -77,7 +94,9 @@ unsafe fn write_from(descriptor: c_int, pieces: &[iovec], at: Position) -> ssize
         to_c_result(with_file(descriptor, |engine, file| {
             let whence = if file.appends { libc::SEEK_END } else { libc::SEEK_CUR };
             let start = start_offset(at, descriptor, whence)?;
-            let done = engine.write_at(&mut file.opened, &Descriptor(descriptor), &given, start)?;
+            let done = at_offsets(descriptor, file, |file| {
+                engine.write_at(&mut file.opened, &Descriptor(descriptor), &given, start)
+            })?;
             move_position(at, descriptor, start + done as u64);
             Ok(done)
         }))
@@ -95,9 +114,13 @@ macro_rules! transfers {
             count: size_t
             $(, $offset: i64)?
         ) -> ssize_t {
-            if is_tracked(descriptor) {
-                // SAFETY: `count` bytes of the caller's memory by the C library's contract.
-                return unsafe { $transfer(descriptor, &[piece(bytes, count)], $position) };
+            match kind(descriptor) {
+                DescriptorKind::Plain => {}
+                DescriptorKind::Encrypted => {
+                    // SAFETY: `count` bytes of the caller's memory by the C library's contract.
+                    return unsafe { $transfer(descriptor, &[piece(bytes, count)], $position) };
+                }
+                DescriptorKind::Refused(error) => return raw::fail(error) as ssize_t,
             }
             let given = arguments([c_long::from(descriptor), address(bytes), count as c_long $(, $offset)?]);
             // SAFETY: the caller's arguments, unchanged.
@@ -120,15 +143,19 @@ macro_rules! vectored {
     ($($name:ident($($offset:ident)?), $number:ident, $transfer:ident, $position:expr;)+) => {$(
         // SAFETY: replaces the C library's function, with its signature.
         #[unsafe(no_mangle)]
-        unsafe extern "C" fn $name(
+        pub(crate) unsafe extern "C" fn $name(
             descriptor: c_int,
             vector: *const iovec,
             count: c_int
             $(, $offset: i64)?
         ) -> ssize_t {
-            if is_tracked(descriptor) {
-                // SAFETY: `count` pieces of the caller's memory by the C library's contract.
-                return unsafe { $transfer(descriptor, pieces(vector, count), $position) };
+            match kind(descriptor) {
+                DescriptorKind::Plain => {}
+                DescriptorKind::Encrypted => {
+                    // SAFETY: `count` pieces of the caller's memory by the C library's contract.
+                    return unsafe { $transfer(descriptor, pieces(vector, count), $position) };
+                }
+                DescriptorKind::Refused(error) => return raw::fail(error) as ssize_t,
             }
             let given = arguments([c_long::from(descriptor), address(vector), c_long::from(count) $(, $offset)?]);
             // SAFETY: the caller's arguments, unchanged.
@@ -144,6 +171,43 @@ vectored! {
     preadv64(offset), SYS_preadv, read_into, Position::Offset(offset);
     pwritev(offset), SYS_pwritev, write_from, Position::Offset(offset);
     pwritev64(offset), SYS_pwritev, write_from, Position::Offset(offset);
+}
+
+/// Defines the vectored calls with flags, which are supported only without any: their callers have a fallback. An offset of
+/// -1 stands for the current one.
+macro_rules! flagged {
+    ($($name:ident, $number:ident, $transfer:ident;)+) => {$(
+        // SAFETY: replaces the C library's function, with its signature.
+        #[unsafe(no_mangle)]
+        pub(crate) unsafe extern "C" fn $name(
+            descriptor: c_int,
+            vector: *const iovec,
+            count: c_int,
+            offset: i64,
+            flags: c_int,
+        ) -> ssize_t {
+            match kind(descriptor) {
+                DescriptorKind::Plain => {}
+                DescriptorKind::Encrypted if flags == 0 => {
+                    let position = if offset == -1 { Position::Current } else { Position::Offset(offset) };
+                    // SAFETY: `count` pieces of the caller's memory by the C library's contract.
+                    return unsafe { $transfer(descriptor, pieces(vector, count), position) };
+                }
+                DescriptorKind::Encrypted => return raw::fail(NOT_SUPPORTED) as ssize_t,
+                DescriptorKind::Refused(error) => return raw::fail(error) as ssize_t,
+            }
+            let [descriptor, count, flags] = [descriptor, count, flags].map(c_long::from);
+            // SAFETY: the caller's arguments, unchanged.
+            unsafe { raw::call(libc::$number, [descriptor, address(vector), count, offset, 0, flags]) as ssize_t }
+        }
+    )+};
+}
+
+flagged! {
+    preadv2, SYS_preadv2, read_into;
+    preadv64v2, SYS_preadv2, read_into;
+    pwritev2, SYS_pwritev2, write_from;
+    pwritev64v2, SYS_pwritev2, write_from;
 }
 
 /// Defines the variants that check the size of the buffer.
@@ -170,48 +234,70 @@ checked! {
 fn set_size(descriptor: c_int, size: i64) -> Result<(), Errno> {
     let size = u64::try_from(size).map_err(|_| INVALID)?;
     guard(|| {
-        with_file(descriptor, |engine, file| engine.set_size(&mut file.opened, &Descriptor(descriptor), size))
-    })
-    .unwrap_or(Err(NOT_OPEN))
+        with_file(descriptor, |engine, file| {
+            at_offsets(descriptor, file, |file| {
+                engine.set_size(&mut file.opened, &Descriptor(descriptor), size)
+            })
+        })
+    })?
 }
 
 // SAFETY: replaces the C library's function, with its signature.
 #[unsafe(no_mangle)]
-unsafe extern "C" fn ftruncate(descriptor: c_int, size: i64) -> c_int {
-    if is_tracked(descriptor) {
-        return set_size(descriptor, size).map_or_else(raw::fail, |()| 0);
+pub(crate) unsafe extern "C" fn ftruncate(descriptor: c_int, size: i64) -> c_int {
+    match kind(descriptor) {
+        // SAFETY: takes only numbers; any values are valid.
+        DescriptorKind::Plain => unsafe {
+            raw::call(libc::SYS_ftruncate, arguments([c_long::from(descriptor), size])) as c_int
+        },
+        DescriptorKind::Encrypted => set_size(descriptor, size).map_or_else(raw::fail, |()| 0),
+        DescriptorKind::Refused(error) => raw::fail(error),
     }
-    // SAFETY: takes only numbers; any values are valid.
-    unsafe { raw::call(libc::SYS_ftruncate, arguments([c_long::from(descriptor), size])) as c_int }
 }
 
-fn raw_fallocate(descriptor: c_int, mode: c_int, offset: i64, length: i64) -> c_int {
+fn raw_fallocate(descriptor: c_int, mode: c_int, offset: i64, length: i64) -> Result<(), Errno> {
     let given = arguments([c_long::from(descriptor), c_long::from(mode), offset, length]);
     // SAFETY: takes only numbers; any values are valid.
-    unsafe { raw::call(libc::SYS_fallocate, given) as c_int }
+    let answer = unsafe { raw::call(libc::SYS_fallocate, given) };
+    if answer < 0 { Err(raw::errno()) } else { Ok(()) }
 }
 
-/// Allocates space for an encrypted file. If it extends the file, a short last unit must be encrypted again first.
+/// Allocates space for an encrypted file. On a full disk, the file stays as it was.
 fn allocate(descriptor: c_int, mode: c_int, offset: i64, length: i64) -> Result<(), Errno> {
     let kept = libc::FALLOC_FL_KEEP_SIZE;
     if mode & !kept != 0 {
         // Holes within units and moved units would decrypt to garbage.
-        return Err(Errno(libc::EOPNOTSUPP));
+        return Err(NOT_SUPPORTED);
     }
     let end = offset.checked_add(length).filter(|_| offset >= 0 && length > 0).ok_or(INVALID)?;
-    if mode & kept == 0 && end as u64 > Descriptor(descriptor).size()? {
-        set_size(descriptor, end)?;
+    let storage = Descriptor(descriptor);
+    let extends = mode & kept == 0 && end as u64 > storage.size()?;
+    let stays_valid = !extends
+        || guard(|| {
+            with_file(descriptor, |_, file| -> Result<bool, Errno> {
+                Ok(file.opened.is_whole(storage.size()?) && file.opened.is_whole(end as u64))
+            })
+        })??;
+    if stays_valid {
+        return raw_fallocate(descriptor, mode, offset, length);
     }
-    if raw_fallocate(descriptor, mode, offset, length) < 0 { Err(raw::errno()) } else { Ok(()) }
+    // A short last unit must be encrypted again when it grows: only if there is space.
+    raw_fallocate(descriptor, mode | kept, offset, length)?;
+    set_size(descriptor, end)
+}
+
+fn allocate_any(descriptor: c_int, mode: c_int, offset: i64, length: i64) -> Result<(), Errno> {
+    match kind(descriptor) {
+        DescriptorKind::Plain => raw_fallocate(descriptor, mode, offset, length),
+        DescriptorKind::Encrypted => allocate(descriptor, mode, offset, length),
+        DescriptorKind::Refused(error) => Err(error),
+    }
 }
 
 // SAFETY: replaces the C library's function, with its signature.
 #[unsafe(no_mangle)]
-unsafe extern "C" fn fallocate(descriptor: c_int, mode: c_int, offset: i64, length: i64) -> c_int {
-    if is_tracked(descriptor) {
-        return allocate(descriptor, mode, offset, length).map_or_else(raw::fail, |()| 0);
-    }
-    raw_fallocate(descriptor, mode, offset, length)
+pub(crate) unsafe extern "C" fn fallocate(descriptor: c_int, mode: c_int, offset: i64, length: i64) -> c_int {
+    allocate_any(descriptor, mode, offset, length).map_or_else(raw::fail, |()| 0)
 }
 
 /// Unlike the other calls, this one returns the error number. It has no fallback for file systems without the call: the C
@@ -219,14 +305,15 @@ unsafe extern "C" fn fallocate(descriptor: c_int, mode: c_int, offset: i64, leng
 // SAFETY: replaces the C library's function, with its signature.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn posix_fallocate(descriptor: c_int, offset: i64, length: i64) -> c_int {
-    if is_tracked(descriptor) {
-        return allocate(descriptor, 0, offset, length).map_or_else(|error| error.0, |()| 0);
-    }
-    if raw_fallocate(descriptor, 0, offset, length) < 0 { raw::errno().0 } else { 0 }
+    allocate_any(descriptor, 0, offset, length).map_or_else(|error| error.0, |()| 0)
 }
 
 aliases! {
     ftruncate64(descriptor: c_int, size: i64) -> c_int = ftruncate;
     fallocate64(descriptor: c_int, mode: c_int, offset: i64, length: i64) -> c_int = fallocate;
     posix_fallocate64(descriptor: c_int, offset: i64, length: i64) -> c_int = posix_fallocate;
+    __read(descriptor: c_int, bytes: *mut c_void, count: size_t) -> ssize_t = read;
+    __write(descriptor: c_int, bytes: *const c_void, count: size_t) -> ssize_t = write;
+    __pread64(descriptor: c_int, bytes: *mut c_void, count: size_t, offset: i64) -> ssize_t = pread;
+    __pwrite64(descriptor: c_int, bytes: *const c_void, count: size_t, offset: i64) -> ssize_t = pwrite;
 }

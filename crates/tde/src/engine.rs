@@ -87,6 +87,11 @@ impl OpenFile {
     pub fn class(&self) -> FileClass {
         self.class
     }
+
+    /// Whether a file of this size has only whole units, so that a larger size changes no ciphertext.
+    pub fn is_whole(&self, size: u64) -> bool {
+        size.is_multiple_of(self.class.unit_bytes() as u64)
+    }
 }
 
 impl EncryptionEngine {

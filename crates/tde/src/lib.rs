@@ -12,6 +12,7 @@
 use std::path::{Path, PathBuf};
 
 mod cipher;
+mod clear_file;
 pub mod cluster;
 pub mod convert;
 mod engine;
@@ -28,6 +29,7 @@ mod unit;
 mod xts;
 
 pub use cipher::{CipherKind, PageCipher, Tweak};
+pub use clear_file::ClearFile;
 pub use engine::{EncryptionEngine, OpenFile, WriteSource};
 pub use error::{CipherFailed, Errno, KeyError};
 pub use file_class::{FileClass, Fork, Rename, SlruDirectory};

@@ -1,6 +1,7 @@
 //! Tests of the library on real PostgreSQL servers: they work as without it, and their files contain no plaintext.
 
 mod backup;
+mod children;
 mod conformance;
 mod damage;
 mod files;
@@ -10,6 +11,7 @@ mod secrets;
 mod stand;
 mod stock;
 mod versions;
+mod ways;
 
 use std::path::{Path, PathBuf};
 use std::process::{Child, Stdio};

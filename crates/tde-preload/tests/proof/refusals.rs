@@ -7,7 +7,7 @@ use std::process::Command;
 use ciphertoll_tde::{Kek, KeyFile, Replace};
 
 use crate::files::{contents, holding, state};
-use crate::stand::{Cluster, Under, succeeds};
+use crate::stand::{Cluster, Server, Under, succeeds};
 use crate::{MARKER, until};
 
 /// Fails unless the server exits with a message that contains `why`, without changing a file.
@@ -127,23 +127,39 @@ fn plaintext_on_the_way(cluster: &Cluster<'_>, under: Under<'_>) {
         assert_eq!(server.ask("SELECT 1"), "1", "the server goes on");
     }
     if cluster.stand.version.major >= 15 {
-        // What `pg_basebackup --target=server:…` sends. The program refuses servers newer than itself, psql does not.
-        let backup = format!(
-            "BASE_BACKUP (TARGET 'server', TARGET_DETAIL '{}/target', WAL false, CHECKPOINT 'fast')",
-            outside.display()
-        );
-        let output = server.replicate(&backup);
-        assert!(!output.status.success(), "{output:?}");
-        assert!(
-            cluster.said().contains("--target=server would not be encrypted"),
-            "{output:?}\n{}",
-            cluster.said()
-        );
+        backups_to_others(&server, cluster, &outside);
     }
     assert_eq!(holding(&outside, MARKER), Vec::<std::path::PathBuf>::new());
     let found = contents(&outside).into_values().filter(|bytes| !bytes.is_empty()).count();
     assert_eq!(found, 0, "something was written outside");
     server.stop();
+}
+
+/// What `pg_basebackup --target=…` sends. The program refuses servers newer than itself, psql does not.
+fn backups_to_others(server: &Server<'_>, cluster: &Cluster<'_>, outside: &Path) {
+    let mut targets = vec![format!("TARGET 'server', TARGET_DETAIL '{}/target'", outside.display())];
+    let shell = format!("basebackup_to_shell.command = 'cat >>{}/%f'", outside.display());
+    if server.psql("LOAD 'basebackup_to_shell'").status.success() {
+        server.ask("ALTER SYSTEM SET session_preload_libraries = 'basebackup_to_shell'");
+        server.ask("SELECT pg_reload_conf()");
+        until("a setting", || server.ask("SHOW session_preload_libraries") == "basebackup_to_shell");
+        server.ask(&format!("ALTER SYSTEM SET {shell}"));
+        server.ask("SELECT pg_reload_conf()");
+        targets.push("TARGET 'shell'".to_owned());
+    }
+    for target in targets {
+        let output = server.replicate(&format!("BASE_BACKUP ({target}, WAL false, CHECKPOINT 'fast')"));
+        assert!(!output.status.success(), "{target}: {output:?}");
+        let why = "a base backup to a target other than the client would not be encrypted";
+        assert!(cluster.said().contains(why), "{target}: {output:?}\n{}", cluster.said());
+    }
+    server.ask("ALTER SYSTEM RESET ALL");
+    assert_eq!(server.ask("SELECT 1"), "1", "the server goes on");
+    assert_eq!(holding(outside, MARKER), Vec::<std::path::PathBuf>::new());
+    // The label of a backup contains no row.
+    for path in contents(outside).into_keys() {
+        fs::remove_file(path).expect("removed");
+    }
 }
 
 /// An unencrypted cluster that crashed.

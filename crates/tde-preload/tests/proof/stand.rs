@@ -32,6 +32,8 @@ pub(crate) struct Stand {
 #[derive(Clone, Copy)]
 pub(crate) enum Under<'a> {
     Library(&'a Path),
+    /// The library remembers no descriptor: everything must work all the same.
+    Forgetting(&'a Path),
     Nothing,
 }
 
@@ -165,7 +167,10 @@ impl<'a> Cluster<'a> {
     }
 
     pub(crate) fn set(&self, command: &mut Command, under: Under<'_>) {
-        if let Under::Library(kek) = under {
+        if let Under::Forgetting(_) = under {
+            command.env("CIPHERTOLL_TDE_FORGET", "1");
+        }
+        if let Under::Library(kek) | Under::Forgetting(kek) = under {
             command.env("LD_PRELOAD", &self.stand.library);
             command.env("CIPHERTOLL_TDE_DATA", &self.data).env("CIPHERTOLL_TDE_KEK_FILE", kek);
         }
@@ -183,7 +188,7 @@ impl<'a> Cluster<'a> {
     fn postgres(&self, under: Under<'_>, before: &[&OsStr]) -> Command {
         let mut command = self.stand.command("/bin/sh");
         let script = match under {
-            Under::Library(_) => {
+            Under::Library(_) | Under::Forgetting(_) => {
                 "exec 9<\"$CIPHERTOLL_TDE_KEK_FILE\" && unset CIPHERTOLL_TDE_KEK_FILE && CIPHERTOLL_TDE_KEK_FD=9 && \
                  export CIPHERTOLL_TDE_KEK_FD && exec \"$@\""
             }
@@ -278,6 +283,16 @@ impl Server<'_> {
         succeeds(&mut self.client(sql))
     }
 
+    /// The results of statements of one session, each a transaction of its own.
+    pub(crate) fn session(&self, statements: &[String]) -> String {
+        let mut psql = self.cluster.program("psql", Under::Nothing);
+        psql.args(["-XAtq", "-v", "ON_ERROR_STOP=1"]);
+        for statement in statements {
+            psql.args(["-c", statement]);
+        }
+        succeeds(&mut psql)
+    }
+
     /// Whether its archive has a complete WAL segment.
     pub(crate) fn has_archived(&self, segment: &str) -> bool {
         let last = "SELECT last_archived_wal COLLATE \"C\" >= ";
@@ -354,7 +369,7 @@ pub(crate) fn succeeds(command: &mut Command) -> String {
 }
 
 /// Builds the library: cargo does not, because the tests do not link it.
-fn built_library() -> PathBuf {
+pub(crate) fn built_library() -> PathBuf {
     static BUILT: OnceLock<PathBuf> = OnceLock::new();
     let build = || {
         // TARGET/PROFILE/deps/proof-…

@@ -14,52 +14,13 @@ use sha2::{Digest, Sha256};
 use super::control::ControlFileData;
 use super::error::{ConvertError, Result, open};
 use super::journal::{JOURNAL, has_journal};
-use crate::cluster::{self, CONTROL_PATH, ClusterState, DiskFile, LOCK_PATH, MAP_PATH, VERSION_PATH};
+use crate::clear_file::{
+    ClearFile, EMPTIED_DIRECTORIES, ENCRYPTED_DIRECTORIES, RECOVERY_FILES, SKIPPED_FILES, UNENCRYPTED_FILES,
+};
+use crate::cluster::{self, CONTROL_PATH, ClusterState, DiskFile, MAP_PATH, VERSION_PATH};
 use crate::error::Doing;
 use crate::seal::{CONTROL_BYTES, SealState, version_seal};
 use crate::{EncryptionEngine, FileClass, KeyFileFormat, MAP_MAGIC, OpenFile, VersionText};
-
-/// Directories of encrypted files, in which unknown files are refused.
-const ENCRYPTED_DIRECTORIES: [&str; 12] = [
-    "base",
-    "global",
-    "pg_commit_ts",
-    "pg_logical",
-    "pg_multixact",
-    "pg_replslot",
-    "pg_serial",
-    "pg_subtrans",
-    "pg_tblspc",
-    "pg_twophase",
-    "pg_wal",
-    "pg_xact",
-];
-/// Directories that a server empties at startup.
-const EMPTIED_DIRECTORIES: [&str; 4] = ["pg_dynshmem", "pg_notify", "pg_stat_tmp", "pg_snapshots"];
-/// Files that describe a running server or a backup.
-const SKIPPED_FILES: [&str; 7] = [
-    LOCK_PATH,
-    "postmaster.opts",
-    "current_logfiles",
-    "current_logfiles.tmp",
-    "postgresql.auto.conf.tmp",
-    "backup_manifest",
-    "backup_manifest.tmp",
-];
-/// Files that make a server start with recovery.
-const RECOVERY_FILES: [&str; 3] = ["backup_label", "tablespace_map", "recovery.signal"];
-/// Unencrypted files and directories of PostgreSQL.
-const UNENCRYPTED_FILES: [&str; 9] = [
-    "postgresql.conf",
-    "postgresql.auto.conf",
-    "pg_hba.conf",
-    "pg_ident.conf",
-    "standby.signal",
-    "backup_label.old",
-    "tablespace_map.old",
-    "pg_stat",
-    "PG_VERSION",
-];
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ConversionDirection {
@@ -438,14 +399,11 @@ impl<'a> SourceWalk<'a> {
 
     /// Accepts an unencrypted file, unless it is an unknown file in a directory of encrypted files.
     fn unencrypted(&mut self, below: &Path, from: &Path) -> Result<()> {
-        let first = below.iter().next().unwrap_or_default();
-        if ENCRYPTED_DIRECTORIES.iter().any(|known| first == *known) {
-            if is_known_clear(below) {
-                return Ok(());
-            }
+        if ClearFile::of(below.as_os_str().as_bytes()) == ClearFile::UnknownInStorage {
             return refuse(from, "not a PostgreSQL file, and would be copied unencrypted: remove it");
         }
-        let is_known = UNENCRYPTED_FILES.iter().any(|usual| first == *usual);
+        let first = below.iter().next().unwrap_or_default();
+        let is_known = UNENCRYPTED_FILES.iter().chain(&ENCRYPTED_DIRECTORIES).any(|known| first == *known);
         if !is_known {
             self.listing.others.push(below.to_owned());
         }
@@ -557,17 +515,4 @@ fn is_skipped(below: &Path) -> bool {
         || is_of_server
         || name.starts_with(b"pg_internal.init")
         || name == b"lost+found"
-}
-
-/// Whether PostgreSQL writes this unencrypted file to a directory of encrypted files.
-fn is_known_clear(below: &Path) -> bool {
-    let parts: Vec<_> = below.iter().map(OsStrExt::as_bytes).collect();
-    match &parts[..] {
-        [b"base", _, b"PG_VERSION"]
-        | [b"pg_tblspc", _, _, _, b"PG_VERSION"]
-        | [b"pg_wal", b"archive_status" | b"summaries", _]
-        | [b"pg_wal", b"RECOVERYHISTORY"] => true,
-        [b"pg_wal", name] => name.ends_with(b".history") || name.ends_with(b".backup"),
-        _ => false,
-    }
 }

@@ -1,0 +1,191 @@
+//! Every way by which a byte can reach a file of the cluster, tried by a program (`ways.c`) that the library takes for a
+//! server. Each is either covered, and the file then holds ciphertext that reads back, or refused with an error.
+//!
+//! The table on the page about page encryption names these tests, and a rule of `tidy` compares it with the kernel's
+//! system calls.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use ciphertoll_tde::{CipherKind, Kek, KeyFile, Replace};
+
+use crate::MARKER;
+use crate::files::holding;
+use crate::stand::{built_library, succeeds};
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Outcome {
+    /// The page is written as ciphertext, and reads back.
+    Covered,
+    /// The call fails with one of these errors, and nothing is written.
+    Refused(&'static [i32]),
+}
+
+use Outcome::{Covered, Refused};
+
+const WAYS: &[(&str, Outcome)] = &[
+    ("vfork_close", Covered),
+    ("vfork_close_range", Covered),
+    ("vfork_closefrom", Covered),
+    ("vfork_dup2", Covered),
+    ("vfork_dup2_back", Covered),
+    ("vfork_open", Covered),
+    ("clone_vm", Covered),
+    ("spawn_close", Covered),
+    ("fork_write", Covered),
+    ("raw_fork_write", Covered),
+    ("thread_reopens", Covered),
+    ("thread_unshares", Covered),
+    ("raw_open", Covered),
+    ("raw_openat2", Covered),
+    ("raw_dup3", Covered),
+    ("duplicates", Covered),
+    ("large_descriptor", Covered),
+    ("received", Covered),
+    ("proc_self_fd", Covered),
+    ("by_handle", Covered),
+    ("by_pidfd", Covered),
+    ("by_alias", Covered),
+    ("renamed", Covered),
+    ("deleted", Covered),
+    ("closed_stream", Covered),
+    ("as_stdout", Refused(&[libc::EPERM])),
+    ("opened_as_stdout", Covered),
+    ("by_write", Covered),
+    ("by_writev", Covered),
+    ("by_pwritev", Covered),
+    ("by_pwritev2", Covered),
+    ("by_pwritev2_append", Refused(&[libc::EOPNOTSUPP])),
+    ("by_aliases", Covered),
+    ("raw_write", Covered),
+    ("raw_pwrite", Covered),
+    ("raw_pwritev", Covered),
+    ("raw_pwritev2", Covered),
+    ("raw_writev", Covered),
+    ("by_dprintf", Covered),
+    ("by_stream", Covered),
+    ("by_fdopen", Covered),
+    ("by_freopen", Refused(&[libc::EPERM])),
+    ("by_alias_stream", Covered),
+    ("by_linked", Covered),
+    ("by_linked_stream", Refused(&[libc::EPERM])),
+    ("by_sendfile", Refused(&[libc::EINVAL])),
+    ("raw_sendfile", Refused(&[libc::EINVAL])),
+    ("by_splice", Refused(&[libc::EINVAL])),
+    ("raw_splice", Refused(&[libc::EINVAL])),
+    ("by_vmsplice", Refused(&[libc::EINVAL])),
+    ("by_copy_file_range", Covered),
+    ("raw_copy_file_range", Covered),
+    ("by_clone_range", Refused(&[libc::EOPNOTSUPP])),
+    ("by_clone", Refused(&[libc::EOPNOTSUPP])),
+    ("by_mmap", Refused(&[libc::ENODEV])),
+    ("raw_mmap", Refused(&[libc::ENODEV])),
+    ("by_process_vm", Refused(&[libc::EFAULT])),
+    ("by_aio", Refused(&[libc::ENOSYS])),
+    ("by_lio", Refused(&[libc::ENOSYS])),
+    ("raw_io_setup", Refused(&[libc::ENOSYS])),
+    ("raw_io_uring", Refused(&[libc::ENOSYS])),
+    ("by_append", Covered),
+    ("by_forgotten_append", Covered),
+    ("by_link", Refused(&[libc::EXDEV])),
+    ("raw_rename", Refused(&[libc::EXDEV])),
+    ("by_symlink", Refused(&[libc::ELOOP])),
+    ("unknown_name", Refused(&[libc::EPERM])),
+    ("by_memfd", Covered),
+    ("backup_to_client", Covered),
+    ("backup_to_shell", Refused(&[libc::EPERM])),
+    ("backup_to_other", Refused(&[libc::EPERM])),
+];
+
+struct Ways {
+    program: PathBuf,
+    library: PathBuf,
+    place: tempfile::TempDir,
+}
+
+/// How a way ended: its output, and the files with the marker in plaintext.
+struct Tried {
+    said: String,
+    complained: String,
+    plain: Vec<PathBuf>,
+}
+
+impl Ways {
+    fn new() -> Self {
+        let place = tempfile::tempdir().expect("a directory");
+        // The name makes the library take it for a server.
+        let program = place.path().join("postgres");
+        let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/proof/ways.c");
+        let mut compiler = Command::new("cc");
+        compiler.args(["-O1", "-Wall", "-Werror", "-pthread", "-rdynamic", "-o"]).arg(&program).arg(source);
+        succeeds(&mut compiler);
+        Self { program, library: built_library(), place }
+    }
+
+    /// Runs a way in a new data directory.
+    fn try_way(&self, way: &str, environment: &[(&str, &str)]) -> Tried {
+        let place = self.place.path().join(way);
+        let data = place.join("data");
+        fs::create_dir_all(data.join("base/5")).expect("a directory");
+        let kek = Kek::generate().expect("a key");
+        let kek_file = place.join("kek");
+        fs::write(&kek_file, kek.text().as_bytes()).expect("written");
+        fs::set_permissions(&kek_file, fs::Permissions::from_mode(0o600)).expect("a mode");
+        let keys = KeyFile::create(CipherKind::Aes256, &kek).expect("keys");
+        keys.store(&KeyFile::path_beside(&data), Replace::Never).expect("stored");
+        let mut command = Command::new(&self.program);
+        command.arg(way).current_dir(&data).env("LD_PRELOAD", &self.library);
+        command.env("CIPHERTOLL_TDE_DATA", &data).env("CIPHERTOLL_TDE_KEK_FILE", &kek_file);
+        command.envs(environment.iter().copied());
+        let output = command.output().expect("it runs");
+        let mut said = String::from_utf8_lossy(&output.stdout).into_owned();
+        if !output.status.success() {
+            said = format!("{said} ended with {}", output.status);
+        }
+        let plain = holding(&data, MARKER);
+        let complained = String::from_utf8_lossy(&output.stderr).into_owned();
+        fs::remove_dir_all(&place).expect("removed");
+        Tried { said, complained, plain }
+    }
+}
+
+fn errors(ways: &Ways, environment: &[(&str, &str)]) -> Vec<String> {
+    let mut wrong = Vec::new();
+    for (way, outcome) in WAYS {
+        let tried = ways.try_way(way, environment);
+        let is_right = match outcome {
+            Covered => tried.said == "wrote" || tried.said.starts_with("absent"),
+            Refused(numbers) => numbers.iter().any(|number| tried.said == format!("refused {number}")),
+        };
+        if !is_right || !tried.plain.is_empty() {
+            wrong.push(format!(
+                "{way}: {outcome:?}, and it said {:?}; plaintext in {:?}; {}",
+                tried.said, tried.plain, tried.complained
+            ));
+        }
+    }
+    wrong
+}
+
+#[test]
+fn every_way_to_a_file_is_covered_or_refused() {
+    let wrong = errors(&Ways::new(), &[]);
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+/// With a table that forgets every descriptor at once, everything is the same: the table is only a cache.
+#[test]
+fn a_table_that_forgets_everything_costs_only_time() {
+    let wrong = errors(&Ways::new(), &[("CIPHERTOLL_TDE_FORGET", "1")]);
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+#[test]
+fn io_uring_is_refused_by_the_setting_and_the_reason_is_not_the_kernel() {
+    let tried = Ways::new().try_way("server_with_io_uring", &[]);
+    assert!(tried.complained.contains("io_method=io_uring"), "{} {}", tried.said, tried.complained);
+    assert!(tried.complained.contains("io_method=worker"), "{}", tried.complained);
+    assert!(tried.said.contains("exit status: 1"), "{}", tried.said);
+}
