@@ -22,6 +22,8 @@ const CHUNK_UNITS: usize = 32;
 const ALIGNMENT: usize = 4096;
 /// Attempts to read an authentic `pg_control`: a server may be writing it at the same time.
 const CONTROL_READS: usize = 100;
+/// The same for a page.
+const PAGE_READS: usize = 1000;
 /// Geometry of the cipher cache: sets, and entries per set.
 const SETS: usize = 64;
 const WAYS: usize = 4;
@@ -127,17 +129,24 @@ impl EncryptionEngine {
         let buffer = buffer.aligned();
         let mut units = Units::new(ciphers.of(keys, file)?, file.class);
         let unit = units.bytes;
-        if offset.is_multiple_of(unit) && (bytes.len() as u64).is_multiple_of(unit) {
+        let is_whole = offset.is_multiple_of(unit) && (bytes.len() as u64).is_multiple_of(unit);
+        if is_whole && file.class.is_read_in_place(bytes) {
             let count = storage.read_at(bytes, offset)?;
             units.run(CipherOperation::Decrypt, offset / unit, &mut bytes[..count])?;
             return Ok(count);
         }
+        let (buffer, again) = buffer.split_at_mut(CHUNK_UNITS / 2 * UNIT_BYTES);
         let mut done = 0;
         while done < bytes.len() {
             let at = offset + done as u64;
             let (number, skipped) = (at / unit, (at % unit) as usize);
             let wanted = (skipped + bytes.len() - done).next_multiple_of(unit as usize).min(buffer.len());
-            let count = storage.read_at(&mut buffer[..wanted], number * unit)?;
+            let read = &mut buffer[..wanted];
+            let count = if file.class.is_paged() {
+                read_twice(storage, read, &mut again[..wanted], number * unit)?
+            } else {
+                storage.read_at(read, number * unit)?
+            };
             if count <= skipped {
                 break;
             }
@@ -275,6 +284,27 @@ impl EncryptionEngine {
         write_all(storage, stored)?;
         Ok(CONTROL_BYTES)
     }
+}
+
+/// Reads until two reads agree. A page that another process overwrites meanwhile is read as a mix of both versions. As
+/// plaintext, bytes that are the same in both would be right; as ciphertext, a block of 16 bytes that is mixed decrypts to
+/// garbage. A standby reads WAL that is being received, and a base backup reads tables that are being written.
+fn read_twice(
+    storage: &impl Storage,
+    bytes: &mut [u8],
+    again: &mut [u8],
+    offset: u64,
+) -> Result<usize, Errno> {
+    let mut count = storage.read_at(bytes, offset)?;
+    for _ in 0..PAGE_READS {
+        let second = storage.read_at(again, offset)?;
+        if second == count && bytes[..count] == again[..count] {
+            return Ok(count);
+        }
+        count = second;
+        bytes[..count].copy_from_slice(&again[..count]);
+    }
+    Err(Errno::IO)
 }
 
 fn read_version(storage: &impl Storage, bytes: &mut [u8], offset: u64) -> Result<usize, Errno> {

@@ -22,6 +22,9 @@ const DEFAULT_TABLESPACE: u32 = 1663;
 /// `pg_global`, the tablespace of `global/`.
 const GLOBAL_TABLESPACE: u32 = 1664;
 
+/// PostgreSQL aligns its shared buffers to 32 bytes at least, those of relations to 128.
+const SHARED_BUFFER_ALIGNMENT: usize = 32;
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FileClass {
     Unencrypted,
@@ -180,6 +183,18 @@ impl FileClass {
     /// Whether the server writes only whole pages at multiples of the page size, so that the last unit is never short.
     pub(crate) fn is_paged(self) -> bool {
         matches!(self, Self::Relation { .. } | Self::Wal | Self::XlogTemp | Self::Slru { .. })
+    }
+
+    /// Whether whole pages are read into this buffer and decrypted there. PostgreSQL reads pages that no other process writes
+    /// at the time into its buffers, which are aligned. Others may be overwritten meanwhile.
+    pub(crate) fn is_read_in_place(self, buffer: &[u8]) -> bool {
+        match self {
+            Self::Wal | Self::XlogTemp => false,
+            Self::Relation { .. } | Self::Slru { .. } => {
+                buffer.as_ptr().addr().is_multiple_of(SHARED_BUFFER_ALIGNMENT)
+            }
+            _ => true,
+        }
     }
 
     /// The size of an encryption unit. State files get small appends, each of which encrypts its last unit again; small

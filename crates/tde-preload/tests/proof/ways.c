@@ -21,6 +21,7 @@
 #include <sys/sendfile.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/statvfs.h>
 #include <sys/syscall.h>
 #include <sys/uio.h>
 #include <sys/wait.h>
@@ -737,6 +738,23 @@ static int unknown_name(int file)
     return other < 0 ? errno : write_page(other);
 }
 
+/* More than the disk has: the file must stay as it was. */
+static int allocates_too_much(int file)
+{
+    struct statvfs disk;
+    struct stat status;
+    if (statvfs(".", &disk) < 0)
+        return errno;
+    off_t length = (off_t)(disk.f_blocks * disk.f_frsize * 2);
+    if (posix_fallocate(file, 0, length) != ENOSPC || fallocate(file, 0, 0, length) == 0)
+        return EIO;
+    if (fstat(file, &status) < 0 || status.st_size != PAGE)
+        return EFBIG;
+    if (posix_fallocate(file, 0, 2 * PAGE) != 0 || fstat(file, &status) < 0 || status.st_size != 2 * PAGE)
+        return ENOSPC;
+    return write_page(file);
+}
+
 static int by_memfd(int file)
 {
     int memory = memfd_create("memory", 0);
@@ -794,7 +812,7 @@ static const struct {
     WAY(by_alias_stream), WAY(by_linked), WAY(by_linked_stream), WAY(by_sendfile), WAY(raw_sendfile), WAY(by_splice), WAY(raw_splice), WAY(by_vmsplice),
     WAY(by_copy_file_range), WAY(raw_copy_file_range), WAY(by_clone_range), WAY(by_clone), WAY(by_mmap), WAY(raw_mmap),
     WAY(by_process_vm), WAY(by_aio), WAY(by_lio), WAY(raw_io_setup), WAY(raw_io_uring), WAY(by_append),
-    WAY(by_forgotten_append), WAY(by_link), WAY(raw_rename), WAY(by_symlink), WAY(unknown_name), WAY(by_memfd),
+    WAY(by_forgotten_append), WAY(by_link), WAY(raw_rename), WAY(by_symlink), WAY(unknown_name), WAY(allocates_too_much), WAY(by_memfd),
     WAY(server_with_io_uring), WAY(backup_to_client), WAY(backup_to_shell), WAY(backup_to_other),
 };
 

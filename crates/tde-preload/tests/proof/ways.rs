@@ -9,6 +9,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use ciphertoll_skip::missing;
 use ciphertoll_tde::{CipherKind, Kek, KeyFile, Replace};
 
 use crate::MARKER;
@@ -114,7 +115,11 @@ struct Tried {
 
 impl Ways {
     fn new() -> Self {
-        let place = tempfile::tempdir().expect("a directory");
+        Self::within(&std::env::temp_dir())
+    }
+
+    fn within(directory: &Path) -> Self {
+        let place = tempfile::tempdir_in(directory).expect("a directory");
         // The name makes the library take it for a server.
         let program = place.path().join("postgres");
         let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/proof/ways.c");
@@ -124,9 +129,8 @@ impl Ways {
         Self { program, library: built_library(), place }
     }
 
-    /// Runs a way in a new data directory.
-    fn try_way(&self, way: &str, environment: &[(&str, &str)]) -> Tried {
-        let place = self.place.path().join(way);
+    /// The command of a program in a new data directory with keys, `place/data`.
+    fn command(&self, program: &Path, place: &Path) -> Command {
         let data = place.join("data");
         fs::create_dir_all(data.join("base/5")).expect("a directory");
         let kek = Kek::generate().expect("a key");
@@ -135,9 +139,18 @@ impl Ways {
         fs::set_permissions(&kek_file, fs::Permissions::from_mode(0o600)).expect("a mode");
         let keys = KeyFile::create(CipherKind::Aes256, &kek).expect("keys");
         keys.store(&KeyFile::path_beside(&data), Replace::Never).expect("stored");
-        let mut command = Command::new(&self.program);
-        command.arg(way).current_dir(&data).env("LD_PRELOAD", &self.library);
+        let mut command = Command::new(program);
+        command.current_dir(&data).env("LD_PRELOAD", &self.library);
         command.env("CIPHERTOLL_TDE_DATA", &data).env("CIPHERTOLL_TDE_KEK_FILE", &kek_file);
+        command
+    }
+
+    /// Runs a way in a new data directory.
+    fn try_way(&self, way: &str, environment: &[(&str, &str)]) -> Tried {
+        let place = self.place.path().join(way);
+        let data = place.join("data");
+        let mut command = self.command(&self.program, &place);
+        command.arg(way);
         command.envs(environment.iter().copied());
         let output = command.output().expect("it runs");
         let mut said = String::from_utf8_lossy(&output.stdout).into_owned();
@@ -188,4 +201,66 @@ fn io_uring_is_refused_by_the_setting_and_the_reason_is_not_the_kernel() {
     assert!(tried.complained.contains("io_method=io_uring"), "{} {}", tried.said, tried.complained);
     assert!(tried.complained.contains("io_method=worker"), "{}", tried.complained);
     assert!(tried.said.contains("exit status: 1"), "{}", tried.said);
+}
+
+/// On a file system in memory, because allocating more than a disk has can fill the disk first.
+#[test]
+fn a_failed_allocation_leaves_a_file_as_it_was() {
+    let memory = Path::new("/dev/shm");
+    let is_memory = nix::sys::statfs::statfs(memory)
+        .is_ok_and(|found| found.filesystem_type() == nix::sys::statfs::TMPFS_MAGIC);
+    if !is_memory {
+        return missing("no file system in memory at /dev/shm");
+    }
+    let tried = Ways::within(memory).try_way("allocates_too_much", &[]);
+    assert_eq!(tried.said, "wrote", "{}", tried.complained);
+    assert!(tried.plain.is_empty(), "{:?}", tried.plain);
+}
+
+/// Arguments of `pg_basebackup`, with `DATA` for the directory that has keys, and whether they may run.
+const BACKUPS: &[(&[&str], bool)] = &[
+    (&["-D", "DATA", "-Fp"], true),
+    (&["-DDATA"], true),
+    (&["--pgdata=DATA", "-X", "none"], true),
+    (&["--pgdata", "DATA", "--no-sync"], true),
+    (&["--pg", "DATA/"], true),
+    (&["-PvDDATA", "-cfast"], true),
+    (&["-l", "-D", "-D", "DATA"], true),
+    (&["--label", "-D-", "-D", "DATA"], true),
+    (&["-D", "DATA", "-D", "DATA"], true),
+    (&["-c", "fast", "-d", "host=a dbname=b", "-D", "DATA", "--waldir=DATA/../wal"], true),
+    (&[], false),
+    (&["DATA"], false),
+    (&["-D", "-", "-Ft"], false),
+    (&["-D", "DATA", "-Ft", "-X", "none", "-D", "-"], false),
+    (&["-D", "DATA", "-D-"], false),
+    (&["-D", "DATA", "-PD", "-"], false),
+    (&["-D", "DATA", "--pgdata=-"], false),
+    (&["-D", "DATA", "--pgda", "-"], false),
+    (&["-D", "elsewhere", "-l", "DATA"], false),
+    (&["-l", "DATA", "-D", "elsewhere"], false),
+    (&["-D", "DATA", "--", "-D", "elsewhere"], true),
+    (&["-D", "DATA", "-t", "shell"], false),
+    (&["-D", "DATA", "--target=client"], false),
+    (&["-D", "DATA", "--tar", "server:/srv"], false),
+    (&["-D", ""], false),
+];
+
+#[test]
+fn a_base_backup_runs_only_if_every_target_is_the_directory_with_keys() {
+    let ways = Ways::new();
+    let program = ways.place.path().join("pg_basebackup");
+    fs::copy(&ways.program, &program).expect("copied");
+    for (arguments, may_run) in BACKUPS {
+        let place = ways.place.path().join("backup");
+        let data = place.join("data");
+        let mut command = ways.command(&program, &place);
+        let data = data.to_str().expect("a path");
+        command.args(arguments.iter().map(|argument| argument.replace("DATA", data)));
+        let output = command.output().expect("it runs");
+        let said = String::from_utf8_lossy(&output.stderr);
+        let is_refused = said.contains("refused: the base backup must be written to");
+        assert_eq!(is_refused, !may_run, "{arguments:?}: {said}");
+        fs::remove_dir_all(&place).expect("removed");
+    }
 }

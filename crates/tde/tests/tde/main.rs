@@ -2,4 +2,5 @@
 
 mod files;
 mod keys;
+mod torn;
 mod wal;
