@@ -2,13 +2,16 @@
 
 use std::ffi::OsString;
 use std::fs::{File, Metadata};
-use std::io::Read;
-use std::os::fd::RawFd;
+use std::io::{Read, Write};
+use std::os::fd::{AsFd, RawFd};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::{Child, ChildStdout, Command, ExitStatus, Stdio};
+use std::time::{Duration, Instant};
 
-use nix::unistd::{Gid, getegid, geteuid, getgroups};
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::{Gid, Pid, getegid, geteuid, getgroups};
 use openssl::rand::rand_bytes;
 use zeroize::{Zeroize, Zeroizing};
 
@@ -17,6 +20,12 @@ use crate::secret::{SecretBytes, wipe_stack};
 
 /// Hexadecimal digits of a key.
 const DIGITS: usize = 64;
+/// How long a command for a key may take; somebody may have to type a passphrase. `pg_ctl` waits as long for a server.
+const COMMAND_LIMIT: Duration = Duration::from_mins(1);
+/// After this time, a message says what is waited for.
+const COMMAND_NOTICE: Duration = Duration::from_secs(5);
+/// Interval between checks whether a command that has closed its output has ended.
+const END_INTERVAL: Duration = Duration::from_millis(10);
 
 /// A key-encryption key, which wraps data-encryption keys. Wiped when dropped; not printable.
 pub struct Kek(SecretBytes<32>);
@@ -71,16 +80,21 @@ impl Kek {
 
 impl KekSource {
     pub fn read(&self) -> Result<Kek, KeyError> {
-        let kek = self.read_unwiped();
+        self.read_within(COMMAND_LIMIT)
+    }
+
+    /// The same with another time limit for a command.
+    pub fn read_within(&self, limit: Duration) -> Result<Kek, KeyError> {
+        let kek = self.read_unwiped(limit);
         wipe_stack();
         kek
     }
 
     #[inline(never)]
-    fn read_unwiped(&self) -> Result<Kek, KeyError> {
+    fn read_unwiped(&self, limit: Duration) -> Result<Kek, KeyError> {
         match self {
             Self::File(path) => from_file(path),
-            Self::Command(command) => from_command(command),
+            Self::Command(command) => from_command(command, limit),
             // Opened again, so that each process that inherits the descriptor reads from the beginning.
             Self::Descriptor(descriptor) => {
                 let path = PathBuf::from(format!("/proc/self/fd/{descriptor}"));
@@ -123,7 +137,7 @@ fn is_private(file: &Metadata) -> Result<bool, KeyError> {
     Ok(by_owner && (group.as_raw() == 0 || group == getegid() || own_groups.contains(&group)))
 }
 
-fn from_command(command: &OsString) -> Result<Kek, KeyError> {
+fn from_command(command: &OsString, limit: Duration) -> Result<Kek, KeyError> {
     let failed = |error: std::io::Error| KeyError::Command(format!("cannot be run: {error}"));
     let mut child = Command::new("/bin/sh")
         .arg("-c")
@@ -133,12 +147,86 @@ fn from_command(command: &OsString) -> Result<Kek, KeyError> {
         .stdout(Stdio::piped())
         .spawn()
         .map_err(failed)?;
-    let output = child.stdout.take().map(|stdout| from_reader(stdout, Path::new("the command's output")));
-    let status = child.wait().map_err(failed)?;
+    let deadline = Instant::now() + limit;
+    let output = match child.stdout.take() {
+        Some(stdout) => from_reader(
+            Timed { stdout, deadline, notice: NoticeState::Due },
+            Path::new("the command's output"),
+        ),
+        None => Err(KeyError::Malformed),
+    };
+    let Some(status) = end_of(&mut child, deadline).map_err(failed)? else {
+        end_tree(Pid::from_raw(child.id().cast_signed()));
+        child.wait().map_err(failed)?;
+        return Err(KeyError::Command(format!(
+            "gave no key within {} s, and was ended",
+            limit.as_secs_f64()
+        )));
+    };
     if !status.success() {
         return Err(KeyError::Command(format!("ended with {status}")));
     }
-    output.unwrap_or(Err(KeyError::Malformed))
+    output
+}
+
+/// How a child ended; `None` if it still runs at the deadline.
+fn end_of(child: &mut Child, deadline: Instant) -> std::io::Result<Option<ExitStatus>> {
+    loop {
+        let status = child.try_wait()?;
+        if status.is_some() || Instant::now() >= deadline {
+            return Ok(status);
+        }
+        std::thread::sleep(END_INTERVAL);
+    }
+}
+
+/// Ends a process and its descendants. The command has no process group of its own: it could then not read a passphrase from
+/// the terminal.
+fn end_tree(process: Pid) {
+    // A stopped process starts no others meanwhile. Errors mean that it has just ended.
+    let _ = kill(process, Signal::SIGSTOP);
+    let children = std::fs::read_to_string(format!("/proc/{process}/task/{process}/children"));
+    for child in children.unwrap_or_default().split_whitespace().filter_map(|number| number.parse().ok()) {
+        end_tree(Pid::from_raw(child));
+    }
+    let _ = kill(process, Signal::SIGKILL);
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum NoticeState {
+    Due,
+    Given,
+}
+
+/// The output of a command until a deadline.
+struct Timed {
+    stdout: ChildStdout,
+    deadline: Instant,
+    notice: NoticeState,
+}
+
+impl Read for Timed {
+    fn read(&mut self, bytes: &mut [u8]) -> std::io::Result<usize> {
+        loop {
+            let left = self.deadline.saturating_duration_since(Instant::now());
+            let wait = if self.notice == NoticeState::Due { left.min(COMMAND_NOTICE) } else { left };
+            let timeout = PollTimeout::try_from(wait).unwrap_or(PollTimeout::MAX);
+            match poll(&mut [PollFd::new(self.stdout.as_fd(), PollFlags::POLLIN)], timeout) {
+                Ok(0) if left <= wait => return Err(std::io::ErrorKind::TimedOut.into()),
+                Ok(0) => {
+                    self.notice = NoticeState::Given;
+                    // Standard error may be closed.
+                    drop(writeln!(
+                        std::io::stderr(),
+                        "ciphertoll-tde: waiting for the command for the key-encryption key, for at most {} s more",
+                        (left - wait).as_secs()
+                    ));
+                }
+                Ok(_) => return self.stdout.read(bytes),
+                Err(error) => return Err(error.into()),
+            }
+        }
+    }
 }
 
 fn from_reader(mut reader: impl Read, path: &Path) -> Result<Kek, KeyError> {

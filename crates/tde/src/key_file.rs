@@ -263,8 +263,16 @@ impl KeyFile {
         Self::decode(&bytes)
     }
 
-    /// Writes the file atomically: after a crash, either the old or the new file exists.
+    /// Writes the file atomically: after a crash, either the old or the new file exists. If the path is a symbolic link, the
+    /// file that it leads to is replaced: a file that stays behind would still be wrapped by the old key.
     pub fn store(&self, path: &Path, replace: Replace) -> Result<(), KeyError> {
+        let followed = match replace {
+            Replace::Atomically if path.is_symlink() => {
+                Some(std::fs::canonicalize(path).doing("read", path)?)
+            }
+            _ => None,
+        };
+        let path = followed.as_deref().unwrap_or(path);
         let mut draft = path.as_os_str().to_owned();
         draft.push(format!(".{}.tmp", std::process::id()));
         let draft = PathBuf::from(draft);

@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
+use std::time::{Duration, Instant};
 
 use ciphertoll_tde::{CipherKind, DataKeys, KEY_FILE_BYTES, Kek, KekSource, KeyError, KeyFile, Replace};
 
@@ -96,6 +97,34 @@ fn a_key_can_be_read_from_every_source() {
 }
 
 /// A Kubernetes volume with `fsGroup` and a systemd credential are readable by a group.
+#[test]
+fn a_command_that_hangs_is_ended() {
+    let limit = Duration::from_millis(300);
+    let started = Instant::now();
+    // The second has closed its output. The first one's child keeps it open.
+    for command in ["sleep 600; :", "exec sleep 600 >&-"] {
+        let read = KekSource::Command(command.into()).read_within(limit);
+        let error = read.err().expect("no key").to_string();
+        assert!(error.contains("gave no key within 0.3 s"), "{error}");
+    }
+    assert!(started.elapsed() < Duration::from_mins(5), "it waited for the command");
+}
+
+#[test]
+fn a_rotation_follows_a_symbolic_link() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let (path, link) = (directory.path().join("keys"), directory.path().join("data.tde"));
+    let (old, new) = (kek(), kek());
+    let file = KeyFile::create(CipherKind::Aes256, &old).expect("a key file");
+    file.store(&path, Replace::Never).expect("stored");
+    std::os::unix::fs::symlink("keys", &link).expect("a link");
+    let rotated = KeyFile::load(&link).expect("a key file").rotated(&old, &new).expect("rotated");
+    rotated.store(&link, Replace::Atomically).expect("stored");
+    assert!(link.is_symlink(), "the link was replaced by a file");
+    let behind = KeyFile::load(&path).expect("a key file");
+    assert!(behind == rotated, "the file behind the link is still wrapped by the old key");
+}
+
 #[test]
 fn a_group_may_read_a_key_file_and_nothing_else() {
     let place = tempfile::tempdir().expect("a directory");
