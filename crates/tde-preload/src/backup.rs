@@ -9,8 +9,7 @@ use std::path::{Path, PathBuf};
 
 use ciphertoll_tde::FileClass;
 
-use crate::descriptors::Intent;
-use crate::paths::ClusterPath;
+use crate::paths::{ClusterPath, Intent};
 
 /// Terminals and descriptors, which are not files.
 const DEVICES: [&[u8]; 2] = [b"/dev/", b"/proc/"];

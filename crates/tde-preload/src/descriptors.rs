@@ -7,7 +7,7 @@ use std::ffi::CStr;
 use ciphertoll_tde::{Errno, FileClass, OpenFile};
 use libc::{c_char, c_int, c_long, c_uint, c_void, mode_t};
 
-use crate::paths::ClusterPath;
+use crate::paths::{ClusterPath, Intent};
 use crate::process::{
     DescriptorKind, ProcessCluster, REFUSAL_STATUS, TrackedFile, cluster, forget, forget_range, guard, kind,
     remember, stop_caching, with_state,
@@ -19,21 +19,6 @@ use crate::{backup, server};
 /// The first file that a server writes after it has changed to its data directory.
 const LOCK_FILE: &[u8] = b"postmaster.pid";
 const NOT_PERMITTED: Errno = Errno(libc::EPERM);
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Intent {
-    /// Open an existing file.
-    Use,
-    /// Possibly create or truncate a file.
-    Create,
-}
-
-impl Intent {
-    /// From the flags of `open`.
-    pub(crate) fn of(flags: c_int) -> Self {
-        if flags & (libc::O_CREAT | libc::O_TRUNC) == 0 { Self::Use } else { Self::Create }
-    }
-}
 
 /// A path that was passed to a call, and its class.
 pub(crate) struct ClassifiedPath {

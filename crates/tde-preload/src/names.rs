@@ -8,7 +8,8 @@ use ciphertoll_tde::{Errno, FileClass, Rename};
 use libc::{c_char, c_int, c_long, c_uint};
 
 use crate::backup;
-use crate::descriptors::{Intent, classify};
+use crate::descriptors::classify;
+use crate::paths::Intent;
 use crate::process::{cluster, die, guard, with_state};
 use crate::program::ProgramRole;
 use crate::raw::{self, Descriptor, address, arguments};

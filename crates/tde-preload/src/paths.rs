@@ -23,6 +23,21 @@ const DIRECTORIES_OF_LINKS: [&str; 6] =
 /// Prefix of the version directory in a tablespace.
 const VERSION: &[u8] = b"/PG_";
 
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Intent {
+    /// Open an existing file.
+    Use,
+    /// Possibly create or truncate a file.
+    Create,
+}
+
+impl Intent {
+    /// From the flags of `open`.
+    pub(crate) fn of(flags: c_int) -> Self {
+        if flags & (libc::O_CREAT | libc::O_TRUNC) == 0 { Self::Use } else { Self::Create }
+    }
+}
+
 /// The data directory: as configured, and its canonical path.
 pub(crate) struct ClusterDirectory {
     configured: Vec<u8>,

@@ -99,13 +99,13 @@ fn has_other_target(command: &[u8]) -> bool {
     }
     loop {
         match next_token(&mut rest) {
-            Some((Token::Word, name)) if name.eq_ignore_ascii_case(b"target") => {
-                if !matches!(next_token(&mut rest), Some((Token::Word | Token::Text, target)) if target == CLIENT)
+            Some((ReplicationToken::Word, name)) if name.eq_ignore_ascii_case(b"target") => {
+                if !matches!(next_token(&mut rest), Some((ReplicationToken::Word | ReplicationToken::Text, target)) if target == CLIENT)
                 {
                     return true;
                 }
             }
-            Some((Token::End, _)) => return false,
+            Some((ReplicationToken::End, _)) => return false,
             Some(_) => {}
             None => return true,
         }
@@ -114,7 +114,7 @@ fn has_other_target(command: &[u8]) -> bool {
 
 /// A token of a replication command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Token {
+enum ReplicationToken {
     /// A keyword, a number or an identifier, also a quoted one.
     Word,
     /// A string.
@@ -124,9 +124,9 @@ enum Token {
 }
 
 /// The next token and its content. `None` if there is no valid one.
-fn next_token<'a>(rest: &mut &'a [u8]) -> Option<(Token, &'a [u8])> {
+fn next_token<'a>(rest: &mut &'a [u8]) -> Option<(ReplicationToken, &'a [u8])> {
     let text = rest.trim_ascii_start();
-    let Some(&first) = text.first() else { return Some((Token::End, text)) };
+    let Some(&first) = text.first() else { return Some((ReplicationToken::End, text)) };
     let (token, start, length, end) = match first {
         b'\'' | b'"' => {
             let inside = text.get(1..)?;
@@ -139,13 +139,18 @@ fn next_token<'a>(rest: &mut &'a [u8]) -> Option<(Token, &'a [u8])> {
                 // A doubled quote stands for one.
                 length += 2;
             }
-            (if first == b'"' { Token::Word } else { Token::Text }, 1, length, length + 2)
+            (
+                if first == b'"' { ReplicationToken::Word } else { ReplicationToken::Text },
+                1,
+                length,
+                length + 2,
+            )
         }
-        b'(' | b')' | b',' | b';' => (Token::Punctuation, 0, 1, 1),
+        b'(' | b')' | b',' | b';' => (ReplicationToken::Punctuation, 0, 1, 1),
         _ => {
             let is_part = |byte: &u8| byte.is_ascii_alphanumeric() || *byte == b'_' || !byte.is_ascii();
             let length = text.iter().take_while(|byte| is_part(byte)).count();
-            (Token::Word, 0, Some(length).filter(|&length| length > 0)?, length)
+            (ReplicationToken::Word, 0, Some(length).filter(|&length| length > 0)?, length)
         }
     };
     *rest = text.get(end..)?;

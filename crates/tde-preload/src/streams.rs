@@ -8,7 +8,8 @@ use std::ffi::CStr;
 use ciphertoll_tde::Errno;
 use libc::{FILE, c_char, c_int, c_void, size_t, ssize_t};
 
-use crate::descriptors::{Intent, ciphertoll_tde_openat, classify, close};
+use crate::descriptors::{ciphertoll_tde_openat, classify, close};
+use crate::paths::Intent;
 use crate::process::{DescriptorKind, cluster, forget, guard, is_plain, kind};
 use crate::raw;
 use crate::transfers::{read, write};

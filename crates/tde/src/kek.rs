@@ -219,7 +219,7 @@ impl Read for Timed {
                     drop(writeln!(
                         std::io::stderr(),
                         "ciphertoll-tde: waiting for the command for the key-encryption key, for at most {} s more",
-                        (left - wait).as_secs()
+                        left.saturating_sub(wait).as_secs()
                     ));
                 }
                 Ok(_) => return self.stdout.read(bytes),

@@ -1,4 +1,4 @@
-//! Every way by which a byte can reach a file of the cluster, tried by a program (`ways.c`) that the library takes for a
+//! Every way by which a byte can reach a file of the cluster, tried by a program (`ways/main.c`) that the library takes for a
 //! server. Each is either covered, and the file then holds ciphertext that reads back, or refused with an error.
 //!
 //! The table on the page about page encryption names these tests, and a rule of `tidy` compares it with the kernel's
@@ -122,9 +122,10 @@ impl Ways {
         let place = tempfile::tempdir_in(directory).expect("a directory");
         // The name makes the library take it for a server.
         let program = place.path().join("postgres");
-        let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/proof/ways.c");
+        let sources = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/proof/ways");
         let mut compiler = Command::new("cc");
-        compiler.args(["-O1", "-Wall", "-Werror", "-pthread", "-rdynamic", "-o"]).arg(&program).arg(source);
+        compiler.args(["-O1", "-Wall", "-Werror", "-pthread", "-rdynamic", "-o"]).arg(&program);
+        compiler.args(["main.c", "descriptors.c", "transfers.c", "files.c"].map(|file| sources.join(file)));
         succeeds(&mut compiler);
         Self { program, library: built_library(), place }
     }

@@ -5,4 +5,5 @@ mod cycles;
 mod documents;
 mod names;
 mod source;
+mod system_calls;
 mod tree;
