@@ -9,14 +9,13 @@ use std::ffi::CStr;
 use ciphertoll_tde::{Errno, FileClass, OpenFile};
 use libc::c_int;
 
-use crate::paths::{ClusterPath, MAX_PATH, path_of};
+use crate::paths::{ClusterPath, MAX_PATH, NOT_TOLD, path_of};
 use crate::process::{ProcessCluster, TrackedFile, cluster};
 use crate::program::ProgramRole;
 use crate::{archive, backup, raw, server};
 
 /// What the kernel appends to the path of a file without this name.
 const DELETED: &[u8] = b" (deleted)";
-const NOT_TOLD: Errno = Errno(libc::EACCES);
 const NOT_PERMITTED: Errno = Errno(libc::EPERM);
 
 /// The encrypted file that a descriptor is; `None` if it is something else. Fails if that cannot be told, or if the file
@@ -36,7 +35,7 @@ pub(crate) fn examine(descriptor: c_int) -> Result<Option<TrackedFile>, Errno> {
     if !path.starts_with(b"/") {
         return Err(NOT_TOLD);
     }
-    let below = cluster.directory.locate(path);
+    let below = cluster.directory.locate(path)?;
     let class = class_of(cluster, &below, descriptor, flags)?;
     let appends = flags & libc::O_APPEND != 0;
     Ok(class.is_encrypted().then(|| TrackedFile { opened: OpenFile::new(class), appends }))

@@ -32,6 +32,7 @@ mod backup;
 mod descriptors;
 mod handshake;
 mod identity;
+mod links;
 mod memory;
 mod names;
 mod paths;

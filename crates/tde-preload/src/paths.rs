@@ -1,25 +1,22 @@
 //! Resolves the path of a call to a file of the cluster.
 
-use std::ffi::{CStr, OsStr, OsString};
-use std::fs;
+use std::ffi::{CStr, OsStr};
 use std::io::Write;
 use std::os::unix::ffi::OsStrExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::OnceLock;
 
-use ciphertoll_tde::FileClass;
+use ciphertoll_tde::{Errno, FileClass};
 use libc::c_int;
 
+use crate::links::{Ancestor, LinkedDirectories, ancestors};
 use crate::raw;
+
+/// What an open file is cannot be told.
+pub(crate) const NOT_TOLD: Errno = Errno(libc::EACCES);
 
 pub(crate) const MAX_PATH: usize = libc::PATH_MAX as usize;
 
-/// Directory of the links to tablespaces, which are named by OID.
-const TABLESPACES: &str = "pg_tblspc";
-/// Directories whose entries may be links to directories elsewhere; the first is the data directory itself. PostgreSQL
-/// makes links of `pg_wal` and tablespaces, and administrators of others.
-const DIRECTORIES_OF_LINKS: [&str; 6] =
-    ["", "base", TABLESPACES, "pg_multixact", "pg_logical", "pg_replslot"];
 /// Prefix of the version directory in a tablespace.
 const VERSION: &[u8] = b"/PG_";
 
@@ -44,6 +41,7 @@ pub(crate) struct ClusterDirectory {
     canonical: Vec<u8>,
     /// Device and inode, once the directory exists. It may be renamed while a server runs.
     identity: OnceLock<(u64, u64)>,
+    links: LinkedDirectories,
 }
 
 /// An absolute path without `.`, `..` and double slashes.
@@ -61,7 +59,7 @@ pub(crate) struct ClusterPath {
 impl ClusterDirectory {
     /// Both paths are absolute, without a slash at the end.
     pub(crate) fn new(configured: Vec<u8>, canonical: Vec<u8>) -> Self {
-        Self { configured, canonical, identity: OnceLock::new() }
+        Self { configured, canonical, identity: OnceLock::new(), links: LinkedDirectories::default() }
     }
 
     /// Resolves a path relative to an open directory or the working directory. Does not follow links.
@@ -81,19 +79,21 @@ impl ClusterDirectory {
         if !found.as_bytes().is_empty() {
             return found;
         }
-        self.below_identity(found.absolute()).map_or(found, |rest| self.inside(&rest))
+        let rest = self.below_identity(&ancestors(found.absolute())).map(<[u8]>::to_vec);
+        rest.map_or(found, |rest| self.inside(&rest))
     }
 
-    /// Finds the place of an open file from its path without links.
-    pub(crate) fn locate(&self, path: &[u8]) -> ClusterPath {
+    /// Finds the place of an open file from its path without links. Fails if it cannot be told.
+    pub(crate) fn locate(&self, path: &[u8]) -> Result<ClusterPath, Errno> {
         let found = self.within(AbsolutePath::of(path));
         if !found.as_bytes().is_empty() {
-            return found;
+            return Ok(found);
         }
-        let Some(rest) = self.below_identity(path).or_else(|| self.through_links(path)) else {
-            return found;
-        };
-        self.inside(&rest)
+        let ancestors = ancestors(path);
+        if let Some(rest) = self.below_identity(&ancestors) {
+            return Ok(self.inside(rest));
+        }
+        Ok(self.through_links(&ancestors)?.map_or(found, |rest| self.inside(&rest)))
     }
 
     fn inside(&self, below: &[u8]) -> ClusterPath {
@@ -112,36 +112,26 @@ impl ClusterDirectory {
     }
 
     /// The rest of a path below the data directory, which may have been renamed, or be mounted in two places.
-    fn below_identity(&self, path: &[u8]) -> Option<Vec<u8>> {
+    fn below_identity<'a>(&self, ancestors: &[Ancestor<'a>]) -> Option<&'a [u8]> {
         let identity = self.identity()?;
-        let mut bytes = [0; MAX_PATH];
-        let slashes = path.iter().enumerate().rev().filter(|(_, byte)| **byte == b'/');
-        for (at, _) in slashes.filter(|(at, _)| *at > 0) {
-            if raw::identity_of_path(c_string(&path[..at], &mut bytes)?) == Some(identity) {
-                return Some(path[at + 1..].to_vec());
-            }
-        }
-        None
+        ancestors.iter().find(|above| above.identity == identity).map(|above| above.rest)
     }
 
-    /// The path below the data directory of a file in a directory that a link there names.
-    fn through_links(&self, path: &[u8]) -> Option<Vec<u8>> {
-        let data = Path::new(OsStr::from_bytes(&self.canonical));
-        for directory in DIRECTORIES_OF_LINKS {
-            for link in links_in(&data.join(directory)) {
-                let logical = Path::new(directory).join(&link.name);
-                let through = |target: &Path| link_rest(path, target, &logical);
-                if let Some(found) = through(&link.target).or_else(|| through(&link.text)) {
-                    return Some(found);
-                }
-                if directory == TABLESPACES
-                    && let Some(found) = through_tablespace(path, &link.target, &logical)
-                {
-                    return Some(found);
-                }
-            }
-        }
-        None
+    /// The path below the data directory of a file in a directory that a link there names. Fails if that cannot be told.
+    fn through_links(&self, ancestors: &[Ancestor<'_>]) -> Result<Option<Vec<u8>>, Errno> {
+        // Before `initdb` there is no directory.
+        let Some(identity) = self.identity() else { return Ok(None) };
+        let mut bytes = [0; MAX_PATH];
+        let is_there = |path: &CStr| raw::identity_of_path(path) == Some(identity);
+        let root = if c_string(&self.canonical, &mut bytes).is_some_and(is_there) {
+            OsStr::from_bytes(&self.canonical)
+        } else if is_there(c".") {
+            // It was renamed; the working directory of a server is its data directory.
+            OsStr::new(".")
+        } else {
+            return Err(NOT_TOLD);
+        };
+        self.links.find(Path::new(root), ancestors)
     }
 
     fn within(&self, absolute: AbsolutePath) -> ClusterPath {
@@ -166,7 +156,8 @@ impl ClusterDirectory {
     /// backups, so the links are read each time.
     fn in_tablespace(&self, path: &[u8]) -> Option<FileClass> {
         path.windows(VERSION.len()).find(|part| *part == VERSION)?;
-        self.through_links(path).map(|below| FileClass::of(&below))
+        // If the links cannot be read, the first use of the file fails.
+        self.through_links(&ancestors(path)).ok()?.map(|below| FileClass::of(&below))
     }
 }
 
@@ -245,40 +236,4 @@ fn c_string<'a>(path: &[u8], bytes: &'a mut [u8; MAX_PATH]) -> Option<&'a CStr> 
     bytes.get_mut(..path.len())?.copy_from_slice(path);
     *bytes.get_mut(path.len())? = 0;
     CStr::from_bytes_until_nul(bytes).ok()
-}
-
-struct Link {
-    name: OsString,
-    text: PathBuf,
-    /// Where it leads, without further links.
-    target: PathBuf,
-}
-
-/// The symbolic links in a directory. Allocates, and so is only for files outside the data directory.
-fn links_in(directory: &Path) -> Vec<Link> {
-    let Ok(entries) = fs::read_dir(directory) else { return Vec::new() };
-    let links = entries.flatten().filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_symlink()));
-    let followed = links.filter_map(|link| {
-        let (name, path) = (link.file_name(), link.path());
-        Some(Link { name, text: fs::read_link(&path).ok()?, target: fs::canonicalize(&path).ok()? })
-    });
-    followed.collect()
-}
-
-/// The directories of databases in a tablespace may be links, too.
-fn through_tablespace(path: &[u8], target: &Path, logical: &Path) -> Option<Vec<u8>> {
-    for version in fs::read_dir(target).ok()?.flatten() {
-        for link in links_in(&version.path()) {
-            let logical = logical.join(version.file_name()).join(&link.name);
-            if let Some(found) = link_rest(path, &link.target, &logical) {
-                return Some(found);
-            }
-        }
-    }
-    None
-}
-
-fn link_rest(path: &[u8], target: &Path, logical: &Path) -> Option<Vec<u8>> {
-    let rest = path.strip_prefix(target.as_os_str().as_bytes())?;
-    rest.starts_with(b"/").then(|| [logical.as_os_str().as_bytes(), rest].concat())
 }

@@ -50,6 +50,9 @@ const WAYS: &[(&str, Outcome)] = &[
     ("by_pidfd", Covered),
     ("by_alias", Covered),
     ("renamed", Covered),
+    ("by_tablespace", Covered),
+    ("by_linked_database", Covered),
+    ("by_linked_database_renamed", Covered),
     ("deleted", Covered),
     ("closed_stream", Covered),
     ("as_stdout", Refused(&[libc::EPERM])),
@@ -149,7 +152,6 @@ impl Ways {
     /// Runs a way in a new data directory.
     fn try_way(&self, way: &str, environment: &[(&str, &str)]) -> Tried {
         let place = self.place.path().join(way);
-        let data = place.join("data");
         let mut command = self.command(&self.program, &place);
         command.arg(way);
         command.envs(environment.iter().copied());
@@ -158,7 +160,7 @@ impl Ways {
         if !output.status.success() {
             said = format!("{said} ended with {}", output.status);
         }
-        let plain = holding(&data, MARKER);
+        let plain = holding(&place, MARKER);
         let complained = String::from_utf8_lossy(&output.stderr).into_owned();
         fs::remove_dir_all(&place).expect("removed");
         Tried { said, complained, plain }
@@ -202,6 +204,15 @@ fn io_uring_is_refused_by_the_setting_and_the_reason_is_not_the_kernel() {
     assert!(tried.complained.contains("io_method=io_uring"), "{} {}", tried.said, tried.complained);
     assert!(tried.complained.contains("io_method=worker"), "{}", tried.complained);
     assert!(tried.said.contains("exit status: 1"), "{}", tried.said);
+}
+
+#[test]
+fn a_file_of_somebody_else_in_the_data_directory_is_plaintext_with_a_warning() {
+    let tried = Ways::new().try_way("foreign_file", &[]);
+    assert_eq!(tried.said, "wrote", "{}", tried.complained);
+    let warnings =
+        tried.complained.lines().filter(|line| line.contains("warning: dump.sql in the data directory"));
+    assert_eq!(warnings.count(), 1, "{}", tried.complained);
 }
 
 /// On a file system in memory, because allocating more than a disk has can fill the disk first.

@@ -287,6 +287,59 @@ int by_alias(int file)
     return other < 0 ? errno : write_page(other);
 }
 
+static int by_link_to_directory(const char *directory, const char *link, const char *target, const char *name)
+{
+    if (mkdir("../space", 0700) < 0 || mkdir(directory, 0700) < 0)
+        return errno;
+    if (symlink(target, link) < 0)
+        return errno;
+    int known = open(name, O_RDWR | O_CREAT, 0600);
+    int other = (int)syscall(SYS_openat, AT_FDCWD, name, O_RDWR);
+    if (known < 0 || other < 0)
+        return errno;
+    char back[PAGE];
+    int failed = write_page(other);
+    if (failed)
+        return failed;
+    if (pread(known, back, PAGE, AT) != PAGE || memcmp(back, page, PAGE) != 0)
+        return EIO;
+    return 0;
+}
+
+/* Directories elsewhere, to which links in the data directory lead. The test also looks for plaintext there. */
+int by_tablespace(int file)
+{
+    if (mkdir("pg_tblspc", 0700) < 0)
+        return errno;
+    int failed = by_link_to_directory("../space/PG_15_1", "pg_tblspc/16400", "../../space", "pg_tblspc/16400/PG_15_1/6/1");
+    /* The directory of the database is missing, and is a link itself. */
+    if (failed != ENOENT || mkdir("../space-of-6", 0700) < 0 || symlink("../../space-of-6", "../space/PG_15_1/6") < 0)
+        return failed ? failed : EIO;
+    int known = open("pg_tblspc/16400/PG_15_1/6/1", O_RDWR | O_CREAT, 0600);
+    int other = (int)syscall(SYS_openat, AT_FDCWD, "pg_tblspc/16400/PG_15_1/6/1", O_RDWR);
+    if (known < 0 || other < 0 || write_page(other))
+        return errno;
+    return write_page(file);
+}
+
+int by_linked_database(int file)
+{
+    int failed = by_link_to_directory("../space/6", "base/6", "../../space/6", "base/6/16384");
+    return failed ? failed : write_page(file);
+}
+
+/* The links are still found after the data directory was renamed. */
+int by_linked_database_renamed(int file)
+{
+    if (rename("../data", "../moved") < 0)
+        return errno;
+    int failed = by_link_to_directory("../space/6", "base/6", "../../space/6", "base/6/16384");
+    failed = failed ? failed : write_page(file);
+    if (rename("../moved", "../data") < 0)
+        return errno;
+    return failed;
+}
+
 /* Somebody renames the data directory of a running server, whose working directory it is. */
 int renamed(int file)
 {

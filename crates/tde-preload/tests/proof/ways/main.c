@@ -54,6 +54,7 @@ int main(int count, char **arguments)
         if (file < 0 || pwrite(file, page, PAGE, 0) != PAGE)
             return 3;
         int failed = ways[n].run(file);
+        unlink("../plain-source");
         if (failed) {
             printf(failed < 0 ? "absent %d" : "refused %d", abs(failed));
             return 0;

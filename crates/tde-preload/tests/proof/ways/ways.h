@@ -56,7 +56,8 @@ int source(void);
     WAY(vfork_close) WAY(vfork_close_range) WAY(vfork_closefrom) WAY(vfork_dup2) WAY(vfork_dup2_back) \
     WAY(vfork_open) WAY(clone_vm) WAY(spawn_close) WAY(fork_write) WAY(raw_fork_write) WAY(thread_reopens) \
     WAY(thread_unshares) WAY(raw_open) WAY(raw_openat2) WAY(raw_dup3) WAY(duplicates) WAY(large_descriptor) \
-    WAY(received) WAY(proc_self_fd) WAY(by_handle) WAY(by_pidfd) WAY(by_alias) WAY(renamed) WAY(deleted) \
+    WAY(received) WAY(proc_self_fd) WAY(by_handle) WAY(by_pidfd) WAY(by_alias) WAY(renamed) WAY(by_tablespace) WAY(by_linked_database) \
+    WAY(by_linked_database_renamed) WAY(foreign_file) WAY(deleted) \
     WAY(closed_stream) WAY(as_stdout) WAY(opened_as_stdout) WAY(by_write) WAY(by_writev) WAY(by_pwritev) \
     WAY(by_pwritev2) WAY(by_pwritev2_append) WAY(by_aliases) WAY(raw_write) WAY(raw_pwrite) WAY(raw_pwritev) \
     WAY(raw_pwritev2) WAY(raw_writev) WAY(by_dprintf) WAY(by_stream) WAY(by_fdopen) WAY(by_freopen) \
