@@ -7,6 +7,7 @@ use std::ffi::CStr;
 use ciphertoll_tde::{Errno, FileClass, OpenFile};
 use libc::{c_char, c_int, c_long, c_uint, c_void, mode_t};
 
+use crate::next::NextFunction;
 use crate::paths::{ClusterPath, Intent};
 use crate::process::{
     DescriptorKind, ProcessCluster, REFUSAL_STATUS, TrackedFile, cluster, forget, forget_range, guard, kind,
@@ -286,12 +287,13 @@ pub(crate) extern "C" fn dup2(from: c_int, to: c_int) -> c_int {
 #[unsafe(no_mangle)]
 unsafe extern "C" fn closedir(directory: *mut c_void) -> c_int {
     type Close = unsafe extern "C" fn(*mut c_void) -> c_int;
+    static NEXT: NextFunction = NextFunction::new(c"closedir");
     if !directory.is_null() {
         // SAFETY: a directory stream by the C library's contract.
         forget(unsafe { libc::dirfd(directory.cast()) });
     }
     // SAFETY: the C library's function of that name has this type, and gets the caller's argument.
-    unsafe { std::mem::transmute::<*mut c_void, Close>(crate::streams::next_symbol(c"closedir"))(directory) }
+    unsafe { std::mem::transmute::<*mut c_void, Close>(NEXT.get())(directory) }
 }
 
 /// Other names of the same functions.

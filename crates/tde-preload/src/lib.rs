@@ -35,6 +35,7 @@ mod identity;
 mod links;
 mod memory;
 mod names;
+mod next;
 mod paths;
 mod process;
 mod program;

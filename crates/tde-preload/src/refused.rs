@@ -6,9 +6,9 @@
 use ciphertoll_tde::Errno;
 use libc::{aiocb, c_int, c_long, c_uint, c_void, size_t, ssize_t};
 
+use crate::next::NextFunction;
 use crate::process::is_plain;
 use crate::raw::{self, address, arguments};
-use crate::streams::next_symbol;
 use crate::transfers::{pread, pwrite, read, write};
 
 /// Bytes per copy: whole units, and small enough for the stack.
@@ -149,12 +149,13 @@ macro_rules! asynchronous {
         #[unsafe(no_mangle)]
         unsafe extern "C" fn $name(request: *mut aiocb) -> c_int {
             type Submit = unsafe extern "C" fn(*mut aiocb) -> c_int;
+            static NEXT: NextFunction = NextFunction::new($text);
             // SAFETY: a request by the C library's contract.
             if !is_plain(unsafe { (*request).aio_fildes }) {
                 return raw::fail(Errno(libc::ENOSYS));
             }
             // SAFETY: the C library's function of that name has this type, and gets the caller's argument.
-            unsafe { std::mem::transmute::<*mut c_void, Submit>(next_symbol($text))(request) }
+            unsafe { std::mem::transmute::<*mut c_void, Submit>(NEXT.get())(request) }
         }
     )+};
 }
@@ -178,6 +179,7 @@ macro_rules! lists {
             event: *mut c_void,
         ) -> c_int {
             type Submit = unsafe extern "C" fn(c_int, *const *mut aiocb, c_int, *mut c_void) -> c_int;
+            static NEXT: NextFunction = NextFunction::new($text);
             let is_fit = (0..usize::try_from(count).unwrap_or(0)).all(|at| {
                 // SAFETY: `count` requests or null pointers by the C library's contract.
                 unsafe { requests.add(at).read().as_ref() }.is_none_or(|request| is_plain(request.aio_fildes))
@@ -186,7 +188,7 @@ macro_rules! lists {
                 return raw::fail(Errno(libc::ENOSYS));
             }
             // SAFETY: the C library's function of that name has this type, and gets the caller's arguments.
-            unsafe { std::mem::transmute::<*mut c_void, Submit>(next_symbol($text))(mode, requests, count, event) }
+            unsafe { std::mem::transmute::<*mut c_void, Submit>(NEXT.get())(mode, requests, count, event) }
         }
     )+};
 }

@@ -9,6 +9,7 @@ use ciphertoll_tde::Errno;
 use libc::{FILE, c_char, c_int, c_void, size_t, ssize_t};
 
 use crate::descriptors::{ciphertoll_tde_openat, classify, close};
+use crate::next::NextFunction;
 use crate::paths::Intent;
 use crate::process::{DescriptorKind, cluster, forget, guard, is_plain, kind};
 use crate::raw;
@@ -120,16 +121,6 @@ fn open_flags(mode: &CStr) -> Option<c_int> {
     Some(kind | access | exclusive | kept)
 }
 
-/// The C library's function of that name.
-pub(crate) fn next_symbol(name: &CStr) -> *mut c_void {
-    // SAFETY: a C string; returns an address or null.
-    let address = unsafe { libc::dlsym(libc::RTLD_NEXT, name.as_ptr()) };
-    if address.is_null() {
-        crate::process::die(b"the C library has no such function");
-    }
-    address
-}
-
 /// Opens a stream on an encrypted file. `None` if the file is not encrypted, and the C library should open it.
 ///
 /// # Safety
@@ -182,12 +173,13 @@ macro_rules! opens {
         // SAFETY: replaces the C library's function, with its signature.
         #[unsafe(no_mangle)]
         unsafe extern "C" fn $name(path: *const c_char, mode: *const c_char) -> *mut FILE {
+            static NEXT: NextFunction = NextFunction::new($text);
             // SAFETY: the caller's arguments.
             if let Some(stream) = unsafe { open_stream(path, mode) } {
                 return stream;
             }
             // SAFETY: the C library's function of that name has this type, and gets the caller's arguments.
-            unsafe { checked(std::mem::transmute::<*mut c_void, OpenPath>(next_symbol($text))(path, mode)) }
+            unsafe { checked(std::mem::transmute::<*mut c_void, OpenPath>(NEXT.get())(path, mode)) }
         }
     )+};
 }
@@ -195,11 +187,13 @@ macro_rules! opens {
 opens! {
     fopen = c"fopen";
     fopen64 = c"fopen64";
+    _IO_fopen = c"fopen";
 }
 
 // SAFETY: replaces the C library's function, with its signature.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn fdopen(descriptor: c_int, mode: *const c_char) -> *mut FILE {
+    static NEXT: NextFunction = NextFunction::new(c"fdopen");
     match kind(descriptor) {
         DescriptorKind::Encrypted if !mode.is_null() => {
             // SAFETY: not null, and a C string by the C library's contract.
@@ -210,7 +204,7 @@ unsafe extern "C" fn fdopen(descriptor: c_int, mode: *const c_char) -> *mut FILE
         DescriptorKind::Plain => {
             // SAFETY: the C library's function of that name has this type, and gets the caller's arguments.
             return unsafe {
-                std::mem::transmute::<*mut c_void, OpenDescriptor>(next_symbol(c"fdopen"))(descriptor, mode)
+                std::mem::transmute::<*mut c_void, OpenDescriptor>(NEXT.get())(descriptor, mode)
             };
         }
     };
@@ -224,6 +218,7 @@ macro_rules! reopens {
         #[unsafe(no_mangle)]
         unsafe extern "C" fn $name(path: *const c_char, mode: *const c_char, stream: *mut FILE) -> *mut FILE {
             type Reopen = unsafe extern "C" fn(*const c_char, *const c_char, *mut FILE) -> *mut FILE;
+            static NEXT: NextFunction = NextFunction::new($text);
             // SAFETY: the caller's arguments.
             if unsafe { is_encrypted_path(path, mode) } {
                 raw::fail(NOT_PERMITTED);
@@ -233,7 +228,7 @@ macro_rules! reopens {
             // the caller's arguments.
             unsafe {
                 forget_stream(stream);
-                checked(std::mem::transmute::<*mut c_void, Reopen>(next_symbol($text))(path, mode, stream))
+                checked(std::mem::transmute::<*mut c_void, Reopen>(NEXT.get())(path, mode, stream))
             }
         }
     )+};
@@ -288,11 +283,12 @@ macro_rules! closes {
         #[unsafe(no_mangle)]
         unsafe extern "C" fn $name(stream: *mut FILE) -> c_int {
             type Close = unsafe extern "C" fn(*mut FILE) -> c_int;
+            static NEXT: NextFunction = NextFunction::new($text);
             // SAFETY: a stream by the C library's contract; the C library's function of that name has this type, and gets
             // the caller's argument.
             unsafe {
                 forget_stream(stream);
-                std::mem::transmute::<*mut c_void, Close>(next_symbol($text))(stream)
+                std::mem::transmute::<*mut c_void, Close>(NEXT.get())(stream)
             }
         }
     )+};
@@ -300,6 +296,7 @@ macro_rules! closes {
 
 closes! {
     fclose = c"fclose";
+    _IO_fclose = c"fclose";
     pclose = c"pclose";
 }
 
