@@ -7,7 +7,7 @@ use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-use ciphertoll_tde::FileClass;
+use ciphertoll_tde::{ClearFile, FileClass};
 
 use crate::paths::{ClusterPath, Intent};
 
@@ -17,10 +17,14 @@ const DEVICES: [&[u8]; 2] = [b"/dev/", b"/proc/"];
 /// The class of a path of a backup, or why the file is refused.
 pub(crate) fn classify(below: &ClusterPath, intent: Intent) -> Result<FileClass, &'static [u8]> {
     if below.as_bytes().is_empty() {
-        elsewhere(below.absolute(), intent)
-    } else {
-        class_below(below.as_bytes())
+        return elsewhere(below.absolute(), intent);
     }
+    let class = class_below(below.as_bytes())?;
+    if intent == Intent::Create && ClearFile::is_unknown(class, below.as_bytes()) {
+        return Err(b"a file of an unknown kind among the encrypted ones would not be encrypted: remove it from the server's data \
+                     directory");
+    }
+    Ok(class)
 }
 
 /// The class of a path below the data directory.

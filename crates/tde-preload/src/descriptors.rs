@@ -4,7 +4,7 @@
 
 use std::ffi::CStr;
 
-use ciphertoll_tde::{Errno, FileClass, OpenFile};
+use ciphertoll_tde::{ClearFile, Errno, FileClass, OpenFile};
 use libc::{c_char, c_int, c_long, c_uint, c_void, mode_t};
 
 use crate::next::NextFunction;
@@ -73,7 +73,7 @@ pub(crate) unsafe fn classify(
             if let Some(handshake) = with_state(|state| state.handshake) {
                 handshake.send_refusal(why);
             }
-            refuse(*program, why)
+            refuse(*program, path.to_bytes(), why)
         }
     }
 }
@@ -89,7 +89,7 @@ fn denial(path: &ClassifiedPath, name: &[u8], flags: c_int) -> Option<&'static [
         FileClass::Unencrypted if server::is_backup_target(name, flags) => Some(BACKUP_TARGET),
         // A backup only reads. The same process also writes WAL, and could only crash if that failed.
         class if !writes && class.is_encrypted() && server::is_backup_for_others() => Some(BACKUP_TARGET),
-        class if writes && server::is_unknown(class, path.below.as_bytes()) => Some(
+        class if writes && ClearFile::is_unknown(class, path.below.as_bytes()) => Some(
             b"a file of an unknown kind among the encrypted ones would be stored in plaintext; this version of ciphertoll \
               does not know it",
         ),
@@ -102,12 +102,14 @@ const BACKUP_TARGET: &[u8] =
 
 /// Exits the process before it has written plaintext. `pg_basebackup` runs its exit handlers, which remove its files and end
 /// its WAL streaming process. Of a server, only the postmaster and single-user servers get here, before they start anything.
-fn refuse(program: ProgramRole, why: &[u8]) -> ! {
-    raw::print_error(&[b"ciphertoll-tde: refused: ", why, b"\n"]);
-    match program {
-        ProgramRole::Backup => raw::exit_with_handlers(REFUSAL_STATUS),
-        _ => raw::exit(REFUSAL_STATUS),
+fn refuse(program: ProgramRole, path: &[u8], why: &[u8]) -> ! {
+    if program == ProgramRole::Backup {
+        raw::print_error(&[b"ciphertoll-tde: refused: ", path, b": ", why, b"\n"]);
+        raw::exit_with_handlers(REFUSAL_STATUS);
     }
+    // The path is the lock file's.
+    raw::print_error(&[b"ciphertoll-tde: refused: ", why, b"\n"]);
+    raw::exit(REFUSAL_STATUS)
 }
 
 /// The implementation of all variants of `open`.

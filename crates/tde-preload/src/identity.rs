@@ -6,13 +6,13 @@
 
 use std::ffi::CStr;
 
-use ciphertoll_tde::{Errno, FileClass, OpenFile};
+use ciphertoll_tde::{ClearFile, Errno, FileClass, OpenFile};
 use libc::c_int;
 
 use crate::paths::{ClusterPath, MAX_PATH, NOT_TOLD, path_of};
 use crate::process::{ProcessCluster, TrackedFile, cluster};
 use crate::program::ProgramRole;
-use crate::{archive, backup, raw, server};
+use crate::{archive, backup, raw};
 
 /// What the kernel appends to the path of a file without this name.
 const DELETED: &[u8] = b" (deleted)";
@@ -58,16 +58,15 @@ fn class_of(
     let only_reads = flags & libc::O_ACCMODE == libc::O_RDONLY;
     let is_outside = below.as_bytes().is_empty();
     let class = FileClass::of(below.as_bytes());
+    let is_unknown = !only_reads && ClearFile::is_unknown(class, below.as_bytes());
     match cluster.program {
+        ProgramRole::Backup | ProgramRole::Server if is_unknown => Err(NOT_PERMITTED),
         ProgramRole::Backup if is_outside => {
             Ok(FileClass::of_tablespace_elsewhere(below.absolute()).unwrap_or(FileClass::Unencrypted))
         }
         ProgramRole::Backup => backup::class_below(below.as_bytes()).map_err(|_| NOT_PERMITTED),
         ProgramRole::Copier if class != FileClass::Control || !only_reads => Ok(FileClass::Unencrypted),
         ProgramRole::Tool if is_outside && only_reads => Ok(archive::classify(below.absolute(), descriptor)),
-        ProgramRole::Server if !only_reads && server::is_unknown(class, below.as_bytes()) => {
-            Err(NOT_PERMITTED)
-        }
         _ => Ok(class),
     }
 }

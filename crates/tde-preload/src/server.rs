@@ -6,7 +6,7 @@ use std::ffi::CStr;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use ciphertoll_tde::{ClearFile, FileClass};
+use ciphertoll_tde::ClearFile;
 use libc::{c_char, c_int, c_void};
 
 use crate::raw;
@@ -155,11 +155,6 @@ fn next_token<'a>(rest: &mut &'a [u8]) -> Option<(ReplicationToken, &'a [u8])> {
     };
     *rest = text.get(end..)?;
     Some((token, text.get(start..start + length)?))
-}
-
-/// Whether a file would be stored in plaintext among the encrypted ones, though it is none of PostgreSQL's.
-pub(crate) fn is_unknown(class: FileClass, below: &[u8]) -> bool {
-    class == FileClass::Unencrypted && ClearFile::of(below) == ClearFile::UnknownInStorage
 }
 
 /// Says once that a file in the data directory is stored in plaintext, unless it is PostgreSQL's own.

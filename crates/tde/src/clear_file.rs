@@ -1,5 +1,6 @@
 //! Files that are stored in plaintext: those that PostgreSQL is known to write, and others.
 
+use crate::FileClass;
 use crate::cluster::LOCK_PATH;
 
 /// Directories of encrypted files, in which unknown files are refused.
@@ -94,6 +95,11 @@ impl ClearFile {
             [&UNENCRYPTED_FILES, &EMPTIED_DIRECTORIES, &SKIPPED_FILES, &RECOVERY_FILES, &OF_RUNNING_SERVERS];
         if known.iter().any(|names| is_in(names)) { Self::PostgreSql } else { Self::Other }
     }
+
+    /// Whether a file of this class would be stored in plaintext among the encrypted ones, though it is none of PostgreSQL's.
+    pub fn is_unknown(class: FileClass, below: &[u8]) -> bool {
+        class == FileClass::Unencrypted && Self::of(below) == Self::UnknownInStorage
+    }
 }
 
 /// Whether PostgreSQL writes this unencrypted file to a directory of encrypted files.
@@ -103,7 +109,10 @@ fn is_known(parts: &[&[u8]]) -> bool {
             *name == b"PG_VERSION" || name.starts_with(b"pg_internal.init")
         }
         [b"pg_wal", b"archive_status" | b"summaries", _] | [b"pg_wal", b"RECOVERYHISTORY"] => true,
-        [b"pg_wal", name] => name.ends_with(b".history") || name.ends_with(b".backup"),
+        // `pg_basebackup` first writes `.history.tmp`.
+        [b"pg_wal", name] => {
+            [".history", ".history.tmp", ".backup"].iter().any(|end| name.ends_with(end.as_bytes()))
+        }
         _ => false,
     }
 }
@@ -124,6 +133,7 @@ mod tests {
             ("pg_tblspc/16400/PG_15_202209061/5/PG_VERSION", ClearFile::PostgreSql),
             ("pg_wal/archive_status/000000010000000000000001.ready", ClearFile::PostgreSql),
             ("pg_wal/00000002.history", ClearFile::PostgreSql),
+            ("pg_wal/00000002.history.tmp", ClearFile::PostgreSql),
             ("base/5/16384_other", ClearFile::UnknownInStorage),
             ("base/columnar/1", ClearFile::UnknownInStorage),
             ("global/copy", ClearFile::UnknownInStorage),

@@ -206,6 +206,20 @@ fn io_uring_is_refused_by_the_setting_and_the_reason_is_not_the_kernel() {
     assert!(tried.said.contains("exit status: 1"), "{}", tried.said);
 }
 
+/// A base backup must not store a file in plaintext that may hold rows, either.
+#[test]
+fn a_base_backup_refuses_an_unknown_file_among_the_encrypted_ones() {
+    let ways = Ways::new();
+    let program = ways.place.path().join("pg_basebackup");
+    fs::copy(&ways.program, &program).expect("copied");
+    let place = ways.place.path().join("backup");
+    let mut command = ways.command(&program, &place);
+    let output = command.arg("-D").arg(place.join("data")).arg("unknown_name").output().expect("it runs");
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(said.contains("a file of an unknown kind among the encrypted ones"), "{output:?}");
+    assert_eq!(output.status.code(), Some(1), "{output:?}");
+}
+
 #[test]
 fn a_file_of_somebody_else_in_the_data_directory_is_plaintext_with_a_warning() {
     let tried = Ways::new().try_way("foreign_file", &[]);

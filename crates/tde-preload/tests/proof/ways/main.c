@@ -45,10 +45,12 @@ int main(int count, char **arguments)
     for (int n = 0; n < PAGE; n++)
         page[n] = MARKER "\n"[n % (sizeof MARKER)];
     signal(SIGPIPE, SIG_IGN);
-    if (count != 2)
+    if (count < 2)
         return 2;
+    /* Other arguments are for the library. */
+    const char *way = arguments[count - 1];
     for (unsigned n = 0; n < sizeof ways / sizeof *ways; n++) {
-        if (strcmp(ways[n].name, arguments[1]) != 0)
+        if (strcmp(ways[n].name, way) != 0)
             continue;
         int file = open(FILE_OF_CLUSTER, O_RDWR | O_CREAT, 0600);
         if (file < 0 || pwrite(file, page, PAGE, 0) != PAGE)
