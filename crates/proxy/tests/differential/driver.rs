@@ -95,13 +95,14 @@ fn report<B: Bench>(
     session: &Session<B::Message, B::Login>,
     failure: Failure,
 ) {
-    let (kind, mut last) = (failure.kind, failure);
-    let first = last.signature.clone();
+    let mut last = failure;
+    let (kind, first) = (last.kind, last.signature.clone());
     let small = shrink(session, &mut |candidate| {
         let Some(transcript) = bench.direct(candidate) else { return false };
         let Err(failure) = bench.proxied(route, candidate, &transcript) else { return false };
         bench.renew(route);
-        let is_same = failure.kind == kind;
+        // Another difference would hide this one.
+        let is_same = failure.kind == kind && failure.signature == first;
         if is_same {
             last = *failure;
         }

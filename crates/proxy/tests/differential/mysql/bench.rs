@@ -64,6 +64,7 @@ pub(crate) struct Site {
     pub(crate) administrator: RawClient,
     /// What a client finds on a new connection to the server.
     pub(crate) fresh: Vec<String>,
+    pub(crate) fresh_settings: Vec<String>,
     pub(crate) schema: Schema,
 }
 
@@ -96,12 +97,14 @@ impl Site {
             database,
             administrator,
             fresh: Vec::new(),
+            fresh_settings: Vec::new(),
             schema: Schema::Changed,
         };
         site.restore();
         let socket = socket_of(&site.server);
         let mut client = site.client(&socket, USUAL).expect("the login succeeds");
         site.fresh = tables::find(engine, &mut client, DEADLINE).expect("an answer");
+        site.fresh_settings = tables::find_settings(engine, &mut client, DEADLINE);
         let chosen = PLANS.iter().filter(|plan| options.has_route(plan.name));
         for plan in [&DIRECT].into_iter().chain(chosen) {
             let socket = match plan.pooling {

@@ -85,6 +85,11 @@ impl Connection {
         self.write(&bytes);
     }
 
+    /// A proof of an empty password.
+    pub(crate) fn send_empty(&mut self) {
+        self.write(&[0, 0, 0, self.sequence.wrapping_add(1)]);
+    }
+
     fn write(&mut self, mut bytes: &[u8]) {
         while !bytes.is_empty() {
             match self.stream.write(bytes) {
@@ -162,6 +167,11 @@ impl Packet {
             [0xff, low, high, ..] => Some(u16::from_le_bytes([low, high])),
             _ => None,
         }
+    }
+
+    /// Whether a server asks for another proof, as some do after each `COM_CHANGE_USER`.
+    pub(crate) fn asks_for_proof(&self) -> bool {
+        self.payload.starts_with(b"\xfemysql_native_password\0")
     }
 
     /// Its kind, and for errors the number and text.

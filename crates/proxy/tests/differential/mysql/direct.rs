@@ -153,6 +153,10 @@ fn settle(site: &mut Site, client: &mut Client, packets: &mut Vec<Packet>) -> Op
             let Some((command, _)) = site.thread(connection.connection_id) else { continue };
             connection.read();
             packets.extend(std::iter::from_fn(|| connection.take()));
+            if packets.pop_if(|packet| packet.asks_for_proof()).is_some() {
+                connection.send_empty();
+                continue;
+            }
             if command == "Sleep" {
                 return Some(Settled::Idle);
             }

@@ -41,17 +41,30 @@ const OWN: &str = "'timestamp','insert_id','last_insert_id','identity','pseudo_t
                    'session_track_state_change','proxy_user','external_user','statement_id','proxy_protocol',\
                    'host_cache_size','pseudo_slave_mode','gtid_owned','gtid_executed','gtid_purged'";
 
+/// All settings, one row each.
+fn settings(engine: Engine) -> String {
+    let schema = if engine == Engine::MariaDb { "information_schema" } else { "performance_schema" };
+    format!(
+        "SELECT VARIABLE_NAME, VARIABLE_VALUE FROM {schema}.session_variables \
+         WHERE LOWER(VARIABLE_NAME) NOT IN ({OWN}) ORDER BY VARIABLE_NAME"
+    )
+}
+
 /// State that must not reach another client, one text each.
 fn state(engine: Engine) -> [String; 7] {
-    let (schema, last) = match engine {
-        Engine::MariaDb => ("information_schema", "SELECT 'in transaction', @@in_transaction"),
-        _ => ("performance_schema", "SELECT 1"),
+    // The settings as a digest: hundreds of rows for each session would take most of its time.
+    let (settings, last) = match engine {
+        Engine::MariaDb => (
+            format!(
+                "SELECT MD5(GROUP_CONCAT(VARIABLE_NAME, '=', VARIABLE_VALUE ORDER BY VARIABLE_NAME)) \
+                 FROM information_schema.session_variables WHERE LOWER(VARIABLE_NAME) NOT IN ({OWN})"
+            ),
+            "SELECT 'in transaction', @@in_transaction",
+        ),
+        _ => (settings(engine), "SELECT 1"),
     };
     [
-        format!(
-            "SELECT VARIABLE_NAME, VARIABLE_VALUE FROM {schema}.session_variables \
-             WHERE LOWER(VARIABLE_NAME) NOT IN ({OWN}) ORDER BY VARIABLE_NAME"
-        ),
+        settings,
         "SELECT DATABASE(), LAST_INSERT_ID(), @a, @b, @@autocommit".to_owned(),
         "SELECT IS_FREE_LOCK('l')".to_owned(),
         "SELECT * FROM tt".to_owned(),
@@ -60,6 +73,13 @@ fn state(engine: Engine) -> [String; 7] {
         "SELECT COUNT(*) >= 0 FROM w".to_owned(),
         last.to_owned(),
     ]
+}
+
+/// The settings that a client finds, for a report.
+pub(crate) fn find_settings(engine: Engine, client: &mut Connection, limit: Duration) -> Vec<String> {
+    client.send("", &[Command::Query(settings(engine))], &Vec::new(), 0);
+    let packets = answer(client, Instant::now() + limit).unwrap_or_default();
+    packets.iter().map(|packet| packet.payload.escape_ascii().to_string()).collect()
 }
 
 /// The state that a client finds; `None` if it is not answered in time.

@@ -22,6 +22,8 @@ pub(crate) enum Feature {
     Locals,
     SqlMode,
     Chain,
+    /// The server closes the connection.
+    Release,
 }
 
 use Feature as F;
@@ -75,9 +77,9 @@ pub(crate) const TEXTS: &[(Feature, &[&str])] = &[
             "ROLLBACK",
             "ROLLBACK",
             "SELECT id FROM t WHERE id = 1 FOR UPDATE",
-            "COMMIT RELEASE",
         ],
     ),
+    (F::Release, &["COMMIT RELEASE", "ROLLBACK RELEASE"]),
     (F::Chain, &["COMMIT AND CHAIN", "ROLLBACK AND CHAIN", "COMMIT AND NO CHAIN", "SET completion_type = 1"]),
     (
         F::Savepoint,

@@ -23,6 +23,7 @@ pub(crate) struct Features {
     has_extended: bool,
     has_illegal: bool,
     has_logins: bool,
+    has_pipelines: bool,
 }
 
 impl Features {
@@ -36,6 +37,7 @@ impl Features {
             has_extended: options.has_feature("extended"),
             has_illegal: options.has_feature("illegal"),
             has_logins: options.has_feature("logins"),
+            has_pipelines: options.has_feature("pipelines"),
         }
     }
 
@@ -136,9 +138,12 @@ impl Generator<'_> {
             }
         };
         self.disturb(&mut messages);
+        if !self.features.has_pipelines {
+            messages = with_syncs(messages);
+        }
         // Parts of a batch that are sent after each other, with others in between.
         while !messages.is_empty() {
-            let whole = messages.len() == 1 || self.random.percent(75);
+            let whole = messages.len() == 1 || self.random.percent(75) || !self.features.has_pipelines;
             let number = if whole { messages.len() } else { 1 + self.random.below(messages.len()) };
             let batch: Vec<Frontend> = messages.drain(..number).collect();
             let cuts = self.cuts();
@@ -362,4 +367,20 @@ impl Generator<'_> {
         }
         steps
     }
+}
+
+/// With a Sync in front of each command but those that belong to the one before.
+fn with_syncs(messages: Vec<Frontend>) -> Vec<Frontend> {
+    let mut separate = Vec::new();
+    for message in messages {
+        let belongs = matches!(message, Frontend::Execute { .. } | Frontend::DescribePortal(_));
+        if !belongs && !separate.last().is_none_or(Frontend::ends_in_ready) {
+            separate.push(Frontend::Sync);
+        }
+        separate.push(message);
+    }
+    if !separate.last().is_none_or(Frontend::ends_in_ready) {
+        separate.push(Frontend::Sync);
+    }
+    separate
 }
