@@ -5,6 +5,7 @@ mod documented;
 mod driver;
 mod mysql;
 mod options;
+mod parts;
 mod postgres;
 #[expect(dead_code, reason = "shared with the tests of the proxy, which use more of it")]
 #[path = "../proxy/process.rs"]

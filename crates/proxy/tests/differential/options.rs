@@ -24,7 +24,7 @@ const DEFAULT_SESSIONS: u64 = 400;
 const DEFAULT_TIME: Duration = Duration::from_secs(40);
 
 pub(crate) const SHRINK_TRIES: usize = 150;
-pub(crate) const SHRINK_TIME: Duration = Duration::from_secs(60);
+pub(crate) const SHRINK_TIME: Duration = Duration::from_mins(1);
 /// How long the answers of a batch may take.
 pub(crate) const DEADLINE: Duration = Duration::from_secs(4);
 /// How soon the next client must be served.

@@ -5,7 +5,6 @@ use super::connection::{Connection, Packet};
 
 const IN_TRANSACTION: u16 = 1;
 const AUTOCOMMIT: u16 = 2;
-const CURSOR_EXISTS: u16 = 0x40;
 const SESSION_STATE_CHANGED: u16 = 0x4000;
 /// An OK or EOF packet at the end of rows is shorter than any row that begins with this byte.
 const END: u8 = 0xfe;
@@ -57,21 +56,33 @@ fn after_number(payload: &[u8], at: usize) -> Option<usize> {
     )
 }
 
+/// Whether a client has used what holds a connection for longer than an answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Lasting {
+    None,
+    /// A cursor, or data of parameters: their ends are not followed here.
+    Some,
+}
+
+pub(crate) fn lasting(commands: &[Command], before: Lasting) -> Lasting {
+    let lasts = |command: &Command| match command {
+        Command::Execute { flags, .. } => *flags != 0,
+        Command::LongData { .. } => true,
+        _ => false,
+    };
+    if commands.iter().any(lasts) { Lasting::Some } else { before }
+}
+
 /// What the last answer tells of the client's session.
-pub(crate) fn holds(commands: &[Command], packets: &[Packet], before: Holds) -> Holds {
-    let silent = |command: &Command| matches!(command, Command::Close(_) | Command::LongData { .. });
-    if commands.iter().any(silent) {
-        return if before == Holds::Transaction { before } else { Holds::Maybe };
-    }
+pub(crate) fn holds(commands: &[Command], packets: &[Packet], before: Holds, lasting: Lasting) -> Holds {
     // An error or another packet without flags: the server's state is not known here.
     let unknown = if before == Holds::Transaction { Holds::Transaction } else { Holds::Maybe };
-    let Some(Status { flags, warnings, .. }) = packets.last().and_then(|packet| status(&packet.payload))
-    else {
-        return unknown;
-    };
+    let is_silent = matches!(commands.last(), Some(Command::Close(_) | Command::LongData { .. }));
+    let status = packets.last().and_then(|packet| status(&packet.payload)).filter(|_| !is_silent);
+    let Some(Status { flags, warnings, .. }) = status else { return unknown };
     if flags & IN_TRANSACTION != 0 {
         Holds::Transaction
-    } else if warnings > 0 || flags & AUTOCOMMIT == 0 || flags & CURSOR_EXISTS != 0 || has_next(commands) {
+    } else if warnings > 0 || flags & AUTOCOMMIT == 0 || lasting == Lasting::Some || has_next(commands) {
         Holds::Maybe
     } else {
         Holds::Nothing

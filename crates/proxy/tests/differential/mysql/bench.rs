@@ -1,7 +1,7 @@
 //! A MySQL or MariaDB server and the proxies. All routes use the same database, one after the other.
 
 use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use ciphertoll_lab::{Build, DataTemplate, Lab, Server, Tables, find};
@@ -133,7 +133,7 @@ impl Site {
         RawClient::log_in(&socket, user, Some(database), terms, UTF8MB4).expect("the login succeeds")
     }
 
-    pub(crate) fn client(&self, socket: &PathBuf, capabilities: Capabilities) -> Result<Connection, String> {
+    pub(crate) fn client(&self, socket: &Path, capabilities: Capabilities) -> Result<Connection, String> {
         Connection::open(socket, &self.user, Some(&self.database), capabilities)
     }
 

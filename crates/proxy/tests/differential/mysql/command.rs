@@ -161,7 +161,9 @@ fn parameters(types: Types, values: &[Value]) -> Vec<u8> {
     if types == Types::Sent {
         bytes.extend(values.iter().flat_map(type_of));
     }
-    values.iter().for_each(|value| put(&mut bytes, value));
+    for value in values {
+        put(&mut bytes, value);
+    }
     bytes
 }
 

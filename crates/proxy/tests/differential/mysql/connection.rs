@@ -23,7 +23,8 @@ pub(crate) const ASKS_FOR_FILE: u8 = 0xfb;
 pub(crate) struct Connection {
     stream: UnixStream,
     received: Vec<u8>,
-    pub(crate) connection_id: u32,
+    /// The number of the greeting.
+    pub(crate) number: u32,
     pub(crate) ended: bool,
     pub(crate) slots: Vec<Option<u32>>,
     sequence: u8,
@@ -49,7 +50,7 @@ impl Connection {
         Ok(Self {
             stream: raw.stream,
             received: Vec::new(),
-            connection_id: raw.connection_id,
+            number: raw.connection_id,
             ended: false,
             slots: vec![None; SLOTS],
             sequence: 0,
@@ -60,7 +61,9 @@ impl Connection {
     pub(crate) fn send(&mut self, user: &str, commands: &[Command], cuts: &Cuts, reader: u32) {
         let mut bytes = Vec::new();
         let names = Names { user, slots: &self.slots };
-        commands.iter().for_each(|command| command.encode(&names, &mut bytes));
+        for command in commands {
+            command.encode(&names, &mut bytes);
+        }
         for (number, part) in cut(&bytes, cuts).into_iter().enumerate() {
             if number > 0 {
                 let_read(reader);

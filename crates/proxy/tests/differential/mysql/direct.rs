@@ -3,7 +3,7 @@
 use std::thread;
 use std::time::Instant;
 
-use super::answer::{Holds, comparable, holds, keep_number};
+use super::answer::{Holds, Lasting, comparable, holds, keep_number, lasting};
 use super::bench::Site;
 use super::command::Command;
 use super::connection::{ASKS_FOR_FILE, Connection, Packet};
@@ -40,6 +40,7 @@ struct Client {
     connection: Connection,
     thread: u32,
     holds: Holds,
+    lasting: Lasting,
 }
 
 enum Settled {
@@ -66,7 +67,7 @@ pub(crate) fn run(site: &mut Site, session: &MySqlSession) -> Option<Transcript>
     for step in &session.steps {
         let mut record = match step {
             Step::Send { client, messages, .. } => {
-                send(site, &session.logins[*client], &mut clients[*client], messages)?
+                send(site, session.logins[*client], &mut clients[*client], messages)?
             }
             Step::Steal => Record::default(),
             Step::Admin(sql) => {
@@ -90,19 +91,19 @@ pub(crate) fn run(site: &mut Site, session: &MySqlSession) -> Option<Transcript>
     Some(Transcript { records })
 }
 
-pub(crate) fn open(site: &Site, route: usize, login: &Login) -> Result<Connection, String> {
+pub(crate) fn open(site: &Site, route: usize, login: Login) -> Result<Connection, String> {
     let database = login.database.name(&site.database);
     let (socket, capabilities) = (&site.routes[route].socket, login.terms.capabilities(site.engine));
     Connection::open(socket, &site.user, database, capabilities)
 }
 
-fn send(site: &mut Site, login: &Login, slot: &mut Option<Client>, commands: &[Command]) -> Option<Record> {
+fn send(site: &mut Site, login: Login, slot: &mut Option<Client>, commands: &[Command]) -> Option<Record> {
     let mut record = Record::default();
     if slot.is_none() {
         match open(site, 0, login) {
             Ok(connection) => {
-                let (_, thread) = site.thread(connection.connection_id)?;
-                *slot = Some(Client { connection, thread, holds: Holds::Nothing });
+                let (_, thread) = site.thread(connection.number)?;
+                *slot = Some(Client { connection, thread, holds: Holds::Nothing, lasting: Lasting::None });
                 record.login = Some(Ok(()));
             }
             Err(refused) => {
@@ -120,7 +121,8 @@ fn send(site: &mut Site, login: &Login, slot: &mut Option<Client>, commands: &[C
         if record.parts.is_empty() {
             keep_number(&mut client.connection, commands, &packets);
         }
-        client.holds = holds(commands, &packets, client.holds);
+        client.lasting = lasting(commands, client.lasting);
+        client.holds = holds(commands, &packets, client.holds, client.lasting);
         record.parts.push(comparable(commands, &packets));
         match settled {
             Settled::Idle => break,
@@ -150,7 +152,7 @@ fn settle(site: &mut Site, client: &mut Client, packets: &mut Vec<Packet>) -> Op
             return None;
         }
         if thread_sleeps(process, client.thread) {
-            let Some((command, _)) = site.thread(connection.connection_id) else { continue };
+            let Some((command, _)) = site.thread(connection.number) else { continue };
             connection.read();
             packets.extend(std::iter::from_fn(|| connection.take()));
             if packets.pop_if(|packet| packet.asks_for_proof()).is_some() {

@@ -6,6 +6,7 @@ use super::command::{Command, Statement, Types, Value};
 use super::texts::{ADMIN, Feature, PARAMETRISED, TEXTS};
 use super::{Database, Login, MySqlSession, Terms};
 use crate::options::Options;
+use crate::parts::{Part, Parts};
 use crate::random::Random;
 use crate::session::{Session, Step};
 
@@ -16,15 +17,8 @@ const READ_ONLY_CURSOR: u8 = 1;
 /// Parts of the grammar in use.
 pub(crate) struct Features {
     texts: Vec<(Feature, &'static [&'static str])>,
+    parts: Parts,
     engine: Engine,
-    has_admin: bool,
-    has_leaving: bool,
-    has_statements: bool,
-    has_illegal: bool,
-    has_logins: bool,
-    has_cursors: bool,
-    has_fetches: bool,
-    has_change_user: bool,
 }
 
 impl Features {
@@ -32,15 +26,8 @@ impl Features {
         let is_in = |feature: Feature| options.has_feature(&format!("{feature:?}").to_lowercase());
         Self {
             texts: TEXTS.iter().copied().filter(|(feature, _)| is_in(*feature)).collect(),
+            parts: Parts::of(options),
             engine,
-            has_admin: options.has_feature("admin"),
-            has_leaving: options.has_feature("leaving"),
-            has_statements: options.has_feature("statements"),
-            has_illegal: options.has_feature("illegal"),
-            has_logins: options.has_feature("logins"),
-            has_cursors: options.has_feature("cursors"),
-            has_fetches: options.has_feature("fetches"),
-            has_change_user: options.has_feature("changeuser") && engine == Engine::MariaDb,
         }
     }
 }
@@ -58,7 +45,7 @@ pub(crate) fn session(seed: u64, features: &Features) -> MySqlSession {
     let mut random = Random::new(seed);
     let clients = *random.pick(&[1, 1, 1, 2, 2, 3]);
     let mut themes = vec![*random.pick(&features.texts)];
-    for _ in 0..random.below(3) + 1 {
+    for _ in 0..=random.below(3) {
         themes.push(*random.pick(&features.texts));
     }
     let parameters = vec![[0; SLOTS]; clients];
@@ -79,7 +66,7 @@ pub(crate) fn session(seed: u64, features: &Features) -> MySqlSession {
 
 impl Generator<'_> {
     fn login(&mut self) -> Login {
-        if !self.features.has_logins || self.random.percent(50) {
+        if !self.features.parts.has(Part::Logins) || self.random.percent(50) {
             return Login::default();
         }
         let terms = [Terms::WithEof, Terms::WithEof, Terms::Tracking, Terms::Single, Terms::Bulk];
@@ -101,6 +88,10 @@ impl Generator<'_> {
         (*self.random.pick(texts.unwrap_or(&["SELECT 1"]))).to_owned()
     }
 
+    fn text_of(&mut self, texts: &[&'static str]) -> &'static str {
+        texts[self.random.below(texts.len())]
+    }
+
     fn query(&mut self) -> Command {
         let number = *self.random.pick(&[1, 1, 1, 1, 1, 2, 3]);
         let texts: Vec<String> = (0..number).map(|_| self.text()).collect();
@@ -118,24 +109,24 @@ impl Generator<'_> {
     fn scene(&mut self, client: usize, steps: &mut Vec<Step<Command>>) {
         let mut batches = match self.random.below(10) {
             0..5 => vec![vec![self.query()]],
-            5..8 if self.features.has_statements => self.statements(client),
+            5..8 if self.features.parts.has(Part::Statements) => self.statements(client),
             8 => vec![vec![self.alone()]],
             _ => vec![vec![self.query(), self.query()]],
         };
         let is_change = matches!(batches[0][0], Command::ChangeUser { .. });
-        if self.features.has_illegal && !is_change && self.random.percent(15) {
+        if self.features.parts.has(Part::Illegal) && !is_change && self.random.percent(15) {
             let other = self.other();
             let at = self.random.below(batches.len());
             batches[at].push(other);
         }
-        if self.features.has_leaving && self.random.percent(4) {
+        if self.features.parts.has(Part::Leaving) && self.random.percent(4) {
             let leaving = if self.random.percent(50) { Command::Quit } else { Command::HalfClose };
             batches.last_mut().into_iter().for_each(|batch| batch.push(leaving.clone()));
         }
         for messages in batches {
             let cuts = self.cuts();
             steps.push(Step::Send { client, messages, cuts });
-            if self.features.has_admin && self.random.percent(8) {
+            if self.features.parts.has(Part::Admin) && self.random.percent(8) {
                 steps.push(Step::Admin((*self.random.pick(ADMIN)).to_owned()));
             }
             if self.random.percent(55) {
@@ -180,9 +171,9 @@ impl Generator<'_> {
             0 => Command::Reset(statement),
             1 => Command::Close(statement),
             2 if self.parameters[client][slot] > 0 => {
-                Command::LongData { statement, parameter: 0, data: *self.random.pick(&["1", "long", ""]) }
+                Command::LongData { statement, parameter: 0, data: self.text_of(&["1", "long", ""]) }
             }
-            3 | 4 if self.features.has_fetches => {
+            3 | 4 if self.features.parts.has(Part::Fetches) => {
                 Command::Fetch { statement, rows: 1 + self.random.below(3) as u32 }
             }
             5 if self.features.engine == Engine::MariaDb && self.parameters[client][slot] > 0 => {
@@ -196,7 +187,11 @@ impl Generator<'_> {
 
     fn execute(&mut self, client: usize, slot: usize, statement: Statement) -> Command {
         let values = (0..self.parameters[client][slot]).map(|_| self.value()).collect();
-        let flags = if self.features.has_cursors && self.random.percent(25) { READ_ONLY_CURSOR } else { 0 };
+        let flags = if self.features.parts.has(Part::Cursors) && self.random.percent(25) {
+            READ_ONLY_CURSOR
+        } else {
+            0
+        };
         let types = if self.random.percent(85) { Types::Sent } else { Types::Absent };
         Command::Execute { statement, flags, types, values }
     }
@@ -213,7 +208,10 @@ impl Generator<'_> {
 
     /// The proxy's documentation excludes a change of the user behind commands that are not answered.
     fn alone(&mut self) -> Command {
-        if self.features.has_change_user && self.random.percent(15) {
+        if self.features.parts.has(Part::ChangeUser)
+            && self.features.engine == Engine::MariaDb
+            && self.random.percent(15)
+        {
             return Command::ChangeUser { database: "sbtest" };
         }
         self.other()
@@ -228,8 +226,10 @@ impl Generator<'_> {
             4 => Command::SetOption(1),
             5 | 6 => Command::ResetConnection,
             7 => Command::Statistics,
-            8 => Command::FieldList(*self.random.pick(&["t", "missing"])),
-            10 if self.features.has_illegal => Command::Other(*self.random.pick(&[0x00, 0x1d, 0x7f, 0x05])),
+            8 => Command::FieldList(self.text_of(&["t", "missing"])),
+            10 if self.features.parts.has(Part::Illegal) => {
+                Command::Other(*self.random.pick(&[0x00, 0x1d, 0x7f, 0x05]))
+            }
             _ => Command::Ping,
         }
     }
@@ -250,7 +250,7 @@ impl Generator<'_> {
             "SELECT @@time_zone, @@net_write_timeout, @@sql_mode, @@autocommit, {isolation}, \
              @@character_set_client, @@collation_connection, DATABASE()"
         ))]));
-        if self.features.has_statements {
+        if self.features.parts.has(Part::Statements) {
             for slot in 0..SLOTS {
                 let execute = self.execute(client, slot, Statement::Slot(slot));
                 steps.push(send(vec![execute]));

@@ -60,12 +60,11 @@ impl Terms {
     fn capabilities(self, engine: Engine) -> Capabilities {
         let most = USUAL | Capabilities::MULTI_STATEMENTS | Capabilities::LOCAL_FILES;
         match self {
-            Self::Usual => most,
             Self::WithEof => most.without(Capabilities::DEPRECATE_EOF),
             Self::Tracking => most | Capabilities::SESSION_TRACK,
             Self::Single => USUAL | Capabilities::FOUND_ROWS,
             Self::Bulk if engine == Engine::MariaDb => most | Capabilities::BULK_OPERATIONS,
-            Self::Bulk => most,
+            Self::Usual | Self::Bulk => most,
         }
     }
 }
@@ -151,13 +150,13 @@ impl Bench for MySql {
 const CHANGES: [&str; 3] = ["create", "alter", "drop"];
 
 fn schema_after(session: &MySqlSession) -> Schema {
-    let changes = |sql: &str| CHANGES.iter().any(|word| sql.to_lowercase().contains(word));
+    let is_change = |sql: &str| CHANGES.iter().any(|word| sql.to_lowercase().contains(word));
     let changed = session.steps.iter().any(|step| match step {
         Step::Send { messages, .. } => messages.iter().any(|message| match message {
-            Command::Query(sql) | Command::Prepare { sql, .. } => changes(sql),
+            Command::Query(sql) | Command::Prepare { sql, .. } => is_change(sql),
             _ => false,
         }),
-        Step::Admin(sql) => changes(sql),
+        Step::Admin(sql) => is_change(sql),
         Step::Steal => false,
     });
     if changed { Schema::Changed } else { Schema::Original }

@@ -37,7 +37,7 @@ pub(crate) fn run(
         let outcome = match step {
             Step::Send { client, messages, cuts } => {
                 counts.messages += messages.len() as u64;
-                let (slot, login) = (&mut clients[*client], &session.logins[*client]);
+                let (slot, login) = (&mut clients[*client], session.logins[*client]);
                 send(site, route, login, slot, messages, cuts, record).map(|equal| counts.note(equal))
             }
             Step::Steal => {
@@ -66,7 +66,7 @@ fn failure(kind: Kind, signature: String) -> Failure {
 fn send(
     site: &Site,
     route: usize,
-    login: &Login,
+    login: Login,
     slot: &mut Option<Connection>,
     commands: &[Command],
     cuts: &Cuts,
@@ -93,7 +93,7 @@ fn send(
 fn log_in(
     site: &Site,
     route: usize,
-    login: &Login,
+    login: Login,
     slot: &mut Option<Connection>,
     record: &Record,
 ) -> Result<(), Failure> {
@@ -279,7 +279,7 @@ fn check_next(site: &Site, route: usize) -> Result<(), Box<Failure>> {
             Ok(mut client) => {
                 if let Some(found) = site.fresh_differs(&mut client) {
                     let settings = tables::find_settings(site.engine, &mut client, SERVED);
-                    return Err(Box::new(not_clean(site, found, &settings)));
+                    return Err(Box::new(not_clean(site, &found, &settings)));
                 }
                 next.push(client);
             }
@@ -292,9 +292,9 @@ fn check_next(site: &Site, route: usize) -> Result<(), Box<Failure>> {
     next.iter_mut().try_for_each(leave)
 }
 
-fn not_clean(site: &Site, found: Vec<String>, settings: &[String]) -> Failure {
+fn not_clean(site: &Site, found: &[String], settings: &[String]) -> Failure {
     let differ: Vec<(&String, &String)> =
-        site.fresh.iter().zip(&found).filter(|(fresh, found)| fresh != found).collect();
+        site.fresh.iter().zip(found).filter(|(fresh, found)| fresh != found).collect();
     let signature = differ.first().map_or_else(String::new, |(fresh, found)| format!("{fresh} / {found}"));
     let mut failure = failure(Kind::NotClean, signature);
     let fresh = &site.fresh_settings;

@@ -97,13 +97,15 @@ pub(crate) fn find(engine: Engine, client: &mut Connection, limit: Duration) -> 
 pub(crate) fn answer(client: &mut Connection, until: Instant) -> Option<Vec<Packet>> {
     let mut packets = vec![client.next(until)?];
     let is_result = !matches!(packets[0].payload.first(), None | Some(0 | 0xff));
-    while is_result {
+    if !is_result {
+        return Some(packets);
+    }
+    loop {
         let packet = client.next(until)?;
         let ends = matches!(packet.payload.first(), Some(0xff | 0xfe));
         packets.push(packet);
         if ends {
-            break;
+            return Some(packets);
         }
     }
-    Some(packets)
 }

@@ -69,7 +69,9 @@ impl Connection {
     /// Sends messages in parts; `reader` is the process that shall read each part by itself.
     pub(crate) fn send(&mut self, messages: &[Frontend], cuts: &Cuts, reader: u32) {
         let mut bytes = Vec::new();
-        messages.iter().for_each(|message| message.encode(&mut bytes));
+        for message in messages {
+            message.encode(&mut bytes);
+        }
         let parts = cut(&bytes, cuts);
         for (number, part) in parts.iter().enumerate() {
             if number > 0 {

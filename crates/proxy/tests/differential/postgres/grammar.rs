@@ -4,6 +4,7 @@ use super::message::{Bind, Frontend};
 use super::texts::{ADMIN, Feature, PARAMETRISED, TEXTS};
 use super::{Login, PostgresSession};
 use crate::options::Options;
+use crate::parts::{Part, Parts};
 use crate::random::Random;
 use crate::session::{Session, Step};
 
@@ -18,12 +19,7 @@ const FUNCTIONS: [u32; 3] = [177, 1317, 1];
 /// Parts of the grammar in use.
 pub(crate) struct Features {
     texts: Vec<(Feature, &'static [&'static str])>,
-    has_admin: bool,
-    has_leaving: bool,
-    has_extended: bool,
-    has_illegal: bool,
-    has_logins: bool,
-    has_pipelines: bool,
+    parts: Parts,
 }
 
 impl Features {
@@ -32,12 +28,7 @@ impl Features {
         assert!(Feature::ALL.iter().all(|feature| TEXTS.iter().any(|(other, _)| other == feature)));
         Self {
             texts: TEXTS.iter().copied().filter(|(feature, _)| is_in(*feature)).collect(),
-            has_admin: options.has_feature("admin"),
-            has_leaving: options.has_feature("leaving"),
-            has_extended: options.has_feature("extended"),
-            has_illegal: options.has_feature("illegal"),
-            has_logins: options.has_feature("logins"),
-            has_pipelines: options.has_feature("pipelines"),
+            parts: Parts::of(options),
         }
     }
 
@@ -57,7 +48,7 @@ pub(crate) fn session(seed: u64, features: &Features) -> PostgresSession {
     let mut random = Random::new(seed);
     let clients = *random.pick(&[1, 1, 1, 2, 2, 3]);
     let mut themes = vec![*random.pick(&features.texts)];
-    for _ in 0..random.below(3) + 1 {
+    for _ in 0..=random.below(3) {
         themes.push(*random.pick(&features.texts));
     }
     let mut generator = Generator { random, features, themes };
@@ -77,7 +68,7 @@ pub(crate) fn session(seed: u64, features: &Features) -> PostgresSession {
 
 impl Generator<'_> {
     fn login(&mut self) -> Login {
-        if !self.features.has_logins || self.random.percent(85) {
+        if !self.features.parts.has(Part::Logins) || self.random.percent(85) {
             return Vec::new();
         }
         let choices = [
@@ -129,21 +120,23 @@ impl Generator<'_> {
     fn scene(&mut self, client: usize, steps: &mut Vec<Step<Frontend>>) {
         let mut messages = match self.random.below(10) {
             0..4 => vec![Frontend::Query(self.query())],
-            4..8 if self.features.has_extended => self.extended(),
+            4..8 if self.features.parts.has(Part::Extended) => self.extended(),
             8 => self.copy(),
             _ => {
                 let first = vec![Frontend::Query(self.query())];
-                let second = if self.features.has_extended { self.extended() } else { Vec::new() };
+                let second =
+                    if self.features.parts.has(Part::Extended) { self.extended() } else { Vec::new() };
                 [first, second].concat()
             }
         };
         self.disturb(&mut messages);
-        if !self.features.has_pipelines {
+        if !self.features.parts.has(Part::Pipelines) {
             messages = with_syncs(messages);
         }
         // Parts of a batch that are sent after each other, with others in between.
         while !messages.is_empty() {
-            let whole = messages.len() == 1 || self.random.percent(75) || !self.features.has_pipelines;
+            let whole =
+                messages.len() == 1 || self.random.percent(75) || !self.features.parts.has(Part::Pipelines);
             let number = if whole { messages.len() } else { 1 + self.random.below(messages.len()) };
             let batch: Vec<Frontend> = messages.drain(..number).collect();
             let cuts = self.cuts();
@@ -153,7 +146,7 @@ impl Generator<'_> {
     }
 
     fn others(&mut self, steps: &mut Vec<Step<Frontend>>) {
-        if self.features.has_admin && self.random.percent(12) {
+        if self.features.parts.has(Part::Admin) && self.random.percent(12) {
             steps.push(Step::Admin((*self.random.pick(ADMIN)).to_owned()));
         }
         if self.random.percent(55) {
@@ -272,7 +265,7 @@ impl Generator<'_> {
         let texts =
             TEXTS.iter().find(|(feature, _)| *feature == Feature::CopyIn).map_or(&[][..], |found| found.1);
         let sql = (*self.random.pick(texts)).to_owned();
-        let mut messages = if self.features.has_extended && self.random.percent(50) {
+        let mut messages = if self.features.parts.has(Part::Extended) && self.random.percent(50) {
             let mut messages = vec![
                 Frontend::Parse { name: String::new(), sql, types: Vec::new() },
                 self.bind("", "", 0),
@@ -302,7 +295,7 @@ impl Generator<'_> {
 
     /// Removes, doubles, moves and adds messages.
     fn disturb(&mut self, messages: &mut Vec<Frontend>) {
-        if self.features.has_illegal && self.random.percent(25) {
+        if self.features.parts.has(Part::Illegal) && self.random.percent(25) {
             let at = self.random.below(messages.len());
             match self.random.below(4) {
                 0 if messages.len() > 1 => {
@@ -319,7 +312,7 @@ impl Generator<'_> {
                 }
             }
         }
-        if self.features.has_leaving && self.random.percent(5) {
+        if self.features.parts.has(Part::Leaving) && self.random.percent(5) {
             messages.push(if self.random.percent(50) { Frontend::Terminate } else { Frontend::HalfClose });
         }
     }
@@ -358,7 +351,7 @@ impl Generator<'_> {
              current_setting('search_path'), current_setting('extra_float_digits'), \
              current_setting('default_transaction_read_only'), current_setting('client_encoding')",
         )]));
-        if self.features.has_extended {
+        if self.features.parts.has(Part::Extended) {
             for name in STATEMENTS {
                 let describe = Frontend::DescribeStatement(name.to_owned());
                 let execute = Frontend::Execute { portal: String::new(), rows: 0 };

@@ -254,10 +254,9 @@ fn begin(
         match thief.next((Instant::now() + POLL).min(until)) {
             Some(message) if message.kind == b'Z' && thief.status == b'T' => return Begun::Yes,
             Some(message) if message.kind == b'E' => return Begun::Gone,
-            Some(_) => {}
             None if thief.ended => return Begun::Gone,
             None if !may_have(route) => return Begun::TooMany,
-            None => {}
+            Some(_) | None => {}
         }
     }
     Begun::Gone
