@@ -19,7 +19,8 @@ pub(crate) enum Documented {
     LastResults,
     /// Avoided: a change of the user behind commands that are not answered.
     ChangeOfUser,
-    /// Avoided: `setseed()`, the name of the temporary schema, loaded libraries: they survive `DISCARD ALL`.
+    /// Avoided: `setseed()`, the name of the temporary schema, loaded libraries, and that the process has listened: they
+    /// survive `DISCARD ALL`.
     Process,
     /// Avoided: `ALTER ROLE … SET` and `ALTER DATABASE … SET`, which new server connections follow only.
     Defaults,

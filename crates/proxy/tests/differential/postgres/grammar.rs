@@ -63,7 +63,46 @@ pub(crate) fn session(seed: u64, features: &Features) -> PostgresSession {
     if generator.random.percent(60) {
         (0..clients).for_each(|client| steps.extend(generator.look_back(client)));
     }
-    Session { logins, steps }
+    let mut session = Session { logins, steps };
+    avoid_documented(&mut session);
+    session
+}
+
+/// Words behind which a setting of the login is another one, see `Documented::LoginSettings`.
+const RESETS: [&str; 4] = ["RESET", "DISCARD ALL", "DEFAULT", "LOCAL"];
+/// What a server process keeps, and a transaction that is prepared must not have: see `Documented::Process`.
+const KEPT: [&str; 2] = ["LISTEN", "TEMP"];
+
+fn avoid_documented(session: &mut PostgresSession) {
+    let has = |session: &PostgresSession, words: &[&str]| {
+        session
+            .steps
+            .iter()
+            .flat_map(texts_of)
+            .any(|sql| words.iter().any(|word| sql.to_uppercase().contains(word)))
+    };
+    if has(session, &RESETS) {
+        session.logins.iter_mut().for_each(Login::clear);
+    }
+    if has(session, &KEPT) {
+        for step in &mut session.steps {
+            let Step::Send { messages, .. } = step else { continue };
+            for message in messages {
+                if let Frontend::Query(sql) | Frontend::Parse { sql, .. } = message {
+                    *sql = sql.replace("PREPARE TRANSACTION 'x'", "COMMIT");
+                }
+            }
+        }
+    }
+}
+
+fn texts_of(step: &Step<Frontend>) -> Vec<&str> {
+    let Step::Send { messages, .. } = step else { return Vec::new() };
+    let texts = messages.iter().filter_map(|message| match message {
+        Frontend::Query(sql) | Frontend::Parse { sql, .. } => Some(sql.as_str()),
+        _ => None,
+    });
+    texts.collect()
 }
 
 impl Generator<'_> {
