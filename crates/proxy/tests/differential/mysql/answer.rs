@@ -98,8 +98,12 @@ fn has_next(commands: &[Command]) -> bool {
     })
 }
 
-/// Takes the number of a statement from the answer to its preparation.
+/// Takes the number of a statement from the answer to its preparation. Numbers of the time before a reset may be given anew.
 pub(crate) fn keep_number(connection: &mut Connection, commands: &[Command], packets: &[Packet]) {
+    let resets = |command: &Command| matches!(command, Command::ResetConnection | Command::ChangeUser { .. });
+    if commands.iter().any(resets) {
+        connection.slots.fill(None);
+    }
     let Some(Command::Prepare { slot, .. }) = commands.first() else { return };
     connection.slots[*slot] = packets.first().and_then(|packet| match packet.payload[..] {
         [0, a, b, c, d, ..] if packet.payload.len() == 12 => Some(u32::from_le_bytes([a, b, c, d])),
