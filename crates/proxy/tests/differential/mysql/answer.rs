@@ -11,6 +11,8 @@ const END: u8 = 0xfe;
 const LONGEST_END_BYTES: usize = 200;
 /// Errors whose texts contain the number of a statement: it is unknown, or has no cursor.
 const OF_STATEMENTS: [u16; 2] = [1243, 1421];
+/// MariaDB counts on from earlier statements of its connection.
+const AT_ROW: &str = " at row ";
 const HANDLER: &[u8] = b"prepared statement handler";
 /// The account that logs in directly, and that of the proxy.
 const HOSTS: [&str; 2] = ["'@'localhost'", "'@'%'"];
@@ -129,7 +131,10 @@ pub(crate) fn comparable(commands: &[Command], packets: &[Packet]) -> Vec<Packet
             if OF_STATEMENTS.contains(&code) {
                 packet.payload.retain(|byte| !byte.is_ascii_digit());
             }
-            let text = String::from_utf8_lossy(&packet.payload[3..]).replace(HOSTS[0], HOSTS[1]);
+            let mut text = String::from_utf8_lossy(&packet.payload[3..]).replace(HOSTS[0], HOSTS[1]);
+            if let Some(at) = text.find(AT_ROW) {
+                text.truncate(at);
+            }
             packet.payload.splice(3.., text.into_bytes());
         } else if packet.payload.windows(HANDLER.len()).any(|part| part == HANDLER) {
             // A row of SHOW WARNINGS with such an error: its length depends on the number, too.
