@@ -20,8 +20,9 @@ const PROXY: &str = "CIPHERTOLL_DIFF_PROXY";
 /// Any value: print each step and answer.
 const TRACE: &str = "CIPHERTOLL_DIFF_TRACE";
 
-const DEFAULT_SESSIONS: u64 = 400;
-const DEFAULT_TIME: Duration = Duration::from_secs(40);
+/// More than fit in the default time.
+const DEFAULT_SESSIONS: u64 = 100_000;
+const DEFAULT_TIME: Duration = Duration::from_secs(35);
 
 pub(crate) const SHRINK_TRIES: usize = 150;
 pub(crate) const SHRINK_TIME: Duration = Duration::from_mins(1);

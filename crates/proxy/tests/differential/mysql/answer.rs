@@ -5,6 +5,8 @@ use super::connection::{Connection, Packet};
 
 const IN_TRANSACTION: u16 = 1;
 const AUTOCOMMIT: u16 = 2;
+/// MariaDB keeps it after the transaction if `autocommit` has been switched off within.
+const IN_READ_ONLY_TRANSACTION: u16 = 0x2000;
 const SESSION_STATE_CHANGED: u16 = 0x4000;
 /// An OK or EOF packet at the end of rows is shorter than any row that begins with this byte.
 const END: u8 = 0xfe;
@@ -141,10 +143,12 @@ pub(crate) fn comparable(commands: &[Command], packets: &[Packet]) -> Vec<Packet
             packet.payload = HANDLER.to_vec();
         } else if packet.payload.starts_with(b"Uptime") {
             packet.payload.truncate(6);
-        } else if let Some(Status { flags, at, .. }) = status(&packet.payload)
-            && flags & SESSION_STATE_CHANGED != 0
-        {
-            packet.payload[at..at + 2].copy_from_slice(&(flags & !SESSION_STATE_CHANGED).to_le_bytes());
+        } else if let Some(Status { flags, at, .. }) = status(&packet.payload) {
+            let compared = flags & !(SESSION_STATE_CHANGED | IN_READ_ONLY_TRANSACTION);
+            packet.payload[at..at + 2].copy_from_slice(&compared.to_le_bytes());
+            if flags & SESSION_STATE_CHANGED == 0 {
+                return packet;
+            }
             let info = packet.payload.get(at + 4).map_or(0, |&length| usize::from(length));
             packet.payload.truncate(if info == 0 { at + 4 } else { at + 5 + info });
         }

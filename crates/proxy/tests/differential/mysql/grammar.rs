@@ -35,8 +35,8 @@ impl Features {
 struct Generator<'a> {
     random: Random,
     features: &'a Features,
-    /// The parts of this session: a few, so that related statements meet.
-    themes: Vec<(Feature, &'static [&'static str])>,
+    /// The texts that this session prefers: a few, so that related statements meet.
+    preferred: Vec<&'static str>,
     /// The number of parameters of each client's statements.
     parameters: Vec<[usize; SLOTS]>,
 }
@@ -44,12 +44,9 @@ struct Generator<'a> {
 pub(crate) fn session(seed: u64, features: &Features) -> MySqlSession {
     let mut random = Random::new(seed);
     let clients = *random.pick(&[1, 1, 1, 2, 2, 3]);
-    let mut themes = vec![*random.pick(&features.texts)];
-    for _ in 0..=random.below(3) {
-        themes.push(*random.pick(&features.texts));
-    }
+    let preferred = preferred(&mut random, features);
     let parameters = vec![[0; SLOTS]; clients];
-    let mut generator = Generator { random, features, themes, parameters };
+    let mut generator = Generator { random, features, preferred, parameters };
     let logins = (0..clients).map(|_| generator.login()).collect();
     let mut steps = Vec::new();
     let wanted = 2 + generator.random.below(6);
@@ -92,6 +89,18 @@ fn avoid_documented(session: &mut MySqlSession) {
     }
 }
 
+/// Texts of one to four features.
+fn preferred(random: &mut Random, features: &Features) -> Vec<&'static str> {
+    let themes: Vec<_> = (0..=random.below(4)).map(|_| *random.pick(&features.texts)).collect();
+    let number = 5 + random.below(8);
+    let mut texts = Vec::new();
+    for _ in 0..number {
+        let theme = *random.pick(&themes);
+        texts.push(*random.pick(theme.1));
+    }
+    texts
+}
+
 impl Generator<'_> {
     fn login(&mut self) -> Login {
         if !self.features.parts.has(Part::Logins) || self.random.percent(50) {
@@ -111,7 +120,7 @@ impl Generator<'_> {
         } else if chance < 30 {
             Some(self.random.pick(&self.features.texts).1)
         } else {
-            Some(self.random.pick(&self.themes).1)
+            Some(&self.preferred[..])
         };
         (*self.random.pick(texts.unwrap_or(&["SELECT 1"]))).to_owned()
     }

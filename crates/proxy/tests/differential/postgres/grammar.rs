@@ -40,18 +40,15 @@ impl Features {
 struct Generator<'a> {
     random: Random,
     features: &'a Features,
-    /// The parts of this session: a few, so that related statements meet.
-    themes: Vec<(Feature, &'static [&'static str])>,
+    /// The texts that this session prefers: a few, so that related statements meet.
+    preferred: Vec<&'static str>,
 }
 
 pub(crate) fn session(seed: u64, features: &Features) -> PostgresSession {
     let mut random = Random::new(seed);
     let clients = *random.pick(&[1, 1, 1, 2, 2, 3]);
-    let mut themes = vec![*random.pick(&features.texts)];
-    for _ in 0..=random.below(3) {
-        themes.push(*random.pick(&features.texts));
-    }
-    let mut generator = Generator { random, features, themes };
+    let preferred = preferred(&mut random, features);
+    let mut generator = Generator { random, features, preferred };
     let logins = (0..clients).map(|_| generator.login()).collect();
     let mut steps = Vec::new();
     let wanted = 2 + generator.random.below(6);
@@ -105,6 +102,18 @@ fn texts_of(step: &Step<Frontend>) -> Vec<&str> {
     texts.collect()
 }
 
+/// Texts of one to four features.
+fn preferred(random: &mut Random, features: &Features) -> Vec<&'static str> {
+    let themes: Vec<_> = (0..=random.below(4)).map(|_| *random.pick(&features.texts)).collect();
+    let number = 5 + random.below(8);
+    let mut texts = Vec::new();
+    for _ in 0..number {
+        let theme = *random.pick(&themes);
+        texts.push(*random.pick(theme.1));
+    }
+    texts
+}
+
 impl Generator<'_> {
     fn login(&mut self) -> Login {
         if !self.features.parts.has(Part::Logins) || self.random.percent(85) {
@@ -116,6 +125,7 @@ impl Generator<'_> {
             ("DateStyle", "ISO, DMY"),
             ("options", "-c work_mem=3MB"),
             ("options", "-c search_path=other,public"),
+            ("options", "-c search_path=pg_temp,public"),
         ];
         let (name, value) = *self.random.pick(&choices);
         vec![(name.to_owned(), value.to_owned())]
@@ -133,7 +143,7 @@ impl Generator<'_> {
         } else if chance < 30 {
             Some(self.random.pick(&self.features.texts).1)
         } else {
-            Some(self.random.pick(&self.themes).1)
+            Some(&self.preferred[..])
         };
         (*self.random.pick(texts.unwrap_or(&["SELECT 1"]))).to_owned()
     }
@@ -388,8 +398,13 @@ impl Generator<'_> {
         steps.push(send(vec![query(
             "SELECT current_setting('DateStyle'), current_setting('TimeZone'), current_setting('work_mem'), \
              current_setting('search_path'), current_setting('extra_float_digits'), \
-             current_setting('default_transaction_read_only'), current_setting('client_encoding')",
+             current_setting('default_transaction_read_only'), current_setting('client_encoding'), \
+             to_regclass('tt') IS NULL, to_regclass('tv') IS NULL, to_regclass('x') IS NULL",
         )]));
+        steps.push(send(vec![
+            query("SELECT id, v, n FROM t ORDER BY id"),
+            query("SELECT a, b FROM u ORDER BY a, b"),
+        ]));
         if self.features.parts.has(Part::Extended) {
             for name in STATEMENTS {
                 let describe = Frontend::DescribeStatement(name.to_owned());

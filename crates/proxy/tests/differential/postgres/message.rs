@@ -2,6 +2,8 @@
 
 use std::fmt::{self, Display, Formatter};
 
+const TUPLE: &[u8] = b" tuple (";
+
 /// A message of a client.
 #[derive(Clone, Debug)]
 pub(crate) enum Frontend {
@@ -180,17 +182,13 @@ impl Message {
             b'A' if self.body.get(..4) != Some(&process_id.to_be_bytes()) => return None,
             b'A' => self.body[4..].to_vec(),
             b'T' => without_numbers_of_tables(&self.body),
-            // File, line and function of the server's source.
             b'E' | b'N' => {
                 let fields = self.body.split(|&byte| byte == 0);
-                fields.filter(|field| !matches!(field.first(), None | Some(b'F' | b'L' | b'R'))).fold(
-                    Vec::new(),
-                    |mut body, field| {
-                        body.extend(field);
-                        body.push(0);
-                        body
-                    },
-                )
+                fields.filter(|field| is_compared(field)).fold(Vec::new(), |mut body, field| {
+                    body.extend(field);
+                    body.push(0);
+                    body
+                })
             }
             _ => self.body.clone(),
         };
@@ -216,6 +214,15 @@ impl Message {
             b'Z' | b'C' => format!("{} {}", char::from(self.kind), self.body.escape_ascii()),
             kind => char::from(kind).to_string(),
         }
+    }
+}
+
+/// Not file, line and function of the server's source, nor where a row lies.
+fn is_compared(field: &[u8]) -> bool {
+    match field.first() {
+        None | Some(b'F' | b'L' | b'R') => false,
+        Some(b'W') => !field.windows(TUPLE.len()).any(|part| part == TUPLE),
+        Some(_) => true,
     }
 }
 
