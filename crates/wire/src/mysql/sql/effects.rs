@@ -159,6 +159,10 @@ struct EffectsScanner {
 enum Verb {
     #[default]
     Other,
+    /// `COMMIT` or `ROLLBACK`.
+    Ends,
+    /// The same, after a `NO`.
+    EndsNo,
     /// Its response reports the effect on `LAST_INSERT_ID()`.
     Changes,
 }
@@ -294,7 +298,7 @@ impl EffectsScanner {
             (Function::Pins(what), Token::Sign(b'(')) => self.effects.pins(what),
             (Function::LastInsertId, Token::Sign(b'(')) => self.function = Function::Argument,
             (Function::Argument, Token::Sign(b')')) => {}
-            (Function::Argument, _) if self.verb == Verb::Other => {
+            (Function::Argument, _) if self.verb != Verb::Changes => {
                 self.effects.pins("LAST_INSERT_ID of a value");
             }
             _ => {}
@@ -322,6 +326,16 @@ impl EffectsScanner {
     }
 
     fn word(&mut self, statement: StatementState, word: &[u8]) -> StatementState {
+        self.verb = match (self.verb, word) {
+            // The server closes the connection.
+            (Verb::Ends, b"release") => {
+                self.effects.pins("RELEASE");
+                Verb::Ends
+            }
+            (Verb::Ends, b"no") => Verb::EndsNo,
+            (Verb::EndsNo, _) => Verb::Ends,
+            (verb, _) => verb,
+        };
         match (statement, word) {
             (StatementState::Begin, _) => self.first(word),
             (StatementState::Wrapper, b"for") => StatementState::Begin,
@@ -374,11 +388,13 @@ impl EffectsScanner {
                 return StatementState::Other;
             }
             b"rollback" => {
+                self.verb = Verb::Ends;
                 let before = self.effects.savepoints;
                 self.effects.savepoints.release();
                 return StatementState::Rollback(before);
             }
             b"commit" => {
+                self.verb = Verb::Ends;
                 self.effects.savepoints.release();
                 return StatementState::Other;
             }
@@ -485,6 +501,8 @@ impl EffectsScanner {
                 self.effects.sets(TRANSACTIONS[usize::from(name.ends_with("read_only"))]);
             }
             "character_set_connection" => self.effects.sets("collation_connection"),
+            // With it, the server may close the connection after a transaction.
+            "completion_type" => self.effects.pins("completion_type"),
             _ if is_of_connection(name) => {
                 self.effects.pins("a setting that is the connection's own");
             }

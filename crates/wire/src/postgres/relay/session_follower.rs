@@ -12,6 +12,8 @@ mod answers;
 mod commands;
 mod names;
 mod notes;
+mod own_messages;
+mod provision;
 mod shape;
 mod statements;
 
@@ -31,9 +33,17 @@ use crate::postgres::{
 };
 
 pub(crate) use answers::{ReplyAction, needed_bytes, write_probe};
-pub(crate) use commands::MessageAction;
 pub(crate) use shape::Columns;
 pub use statements::{ClientStatements, ConnectionStatements, UndescribedStatement};
+
+/// What to do with a client's message that starts.
+pub(crate) enum MessageAction {
+    Forward(Option<Box<Note>>),
+    /// Not enough of it has arrived, or it must wait for answers.
+    NeedInput,
+    /// These messages must be sent before it.
+    InsertBefore(Vec<u8>),
+}
 
 /// Limit for the texts of all prepared statements of a client. A client that exceeds it is pinned to its
 /// connection.

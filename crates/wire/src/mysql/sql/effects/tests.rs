@@ -151,6 +151,25 @@ proptest! {
 }
 
 #[test]
+fn the_end_of_a_session_with_its_transaction_pins() {
+    for text in
+        ["COMMIT RELEASE", "rollback work release", "COMMIT AND NO CHAIN RELEASE", "DO 1; ROLLBACK RELEASE"]
+    {
+        assert_eq!(of(text).pin, Some("RELEASE"), "{text}");
+    }
+    for text in [
+        "COMMIT",
+        "COMMIT NO RELEASE",
+        "ROLLBACK AND CHAIN",
+        "ROLLBACK AND CHAIN NO RELEASE",
+        "RELEASE SAVEPOINT a",
+    ] {
+        assert_eq!(of(text).pin, None, "{text}");
+    }
+    assert_eq!(of("SET completion_type = RELEASE").pin, Some("completion_type"));
+}
+
+#[test]
 fn ambiguous_texts_pin() {
     for text in ["SELECT /*+ QB_NAME(`*/ '`) */ 1", "SELECT 1 --\u{a0}'\n; SET x = 1"] {
         let latin1: Vec<u8> = text.chars().map(|character| u8::try_from(character).unwrap()).collect();

@@ -14,8 +14,8 @@ use crate::postgres::{
         backend_model::{CopyFailure, Sent, SentKind},
         session_follower::{
             BatchEnd, Followed, FollowedModel, SessionFollower, Speculation, Wait,
-            commands::{REFUSED_TEXT, UNUSED_NAME, close, put_refusal},
             notes::{DescribeNote, DescribePurpose, Failure, Note},
+            own_messages::{REFUSED_TEXT, UNUSED_NAME, close, put_refusal},
             shape::{Columns, Shape},
             statements::{OnConnection, key},
         },

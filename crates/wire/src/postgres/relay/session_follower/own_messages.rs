@@ -1,0 +1,48 @@
+//! The proxy's own messages about statements, each with its note in the model.
+
+use std::sync::Arc;
+
+use crate::postgres::{
+    codec::{
+        command::{put_of_statement, put_parse},
+        kind,
+    },
+    error::Error,
+    relay::{
+        backend_model::SentKind,
+        session_follower::{
+            FollowedModel,
+            notes::{DescribeNote, DescribePurpose, Note},
+            statements::ClientStatement,
+        },
+    },
+};
+
+/// A `Describe` of the proxy was appended.
+pub(super) fn describe(
+    name: Vec<u8>,
+    statement: Arc<ClientStatement>,
+    purpose: DescribePurpose,
+    model: &mut FollowedModel,
+) {
+    let note = DescribeNote { name, statement, parameter_types: None, purpose };
+    model.send(SentKind::Describe, Some(Box::new(Note::Describe(note))));
+}
+
+/// Appends a `Close` of the proxy for a statement.
+pub(super) fn close(name: &[u8], out: &mut Vec<u8>, model: &mut FollowedModel) -> Result<(), Error> {
+    put_of_statement(out, kind::CLOSE, name)?;
+    model.send(SentKind::Close, Some(Box::new(Note::InsertedClose { name: name.to_vec() })));
+    Ok(())
+}
+
+/// A message that the server refuses. The statement without a name stays.
+pub(super) fn put_refusal(out: &mut Vec<u8>) -> Result<(), Error> {
+    put_parse(out, UNUSED_NAME, REFUSED_TEXT)
+}
+
+/// A name that no client uses.
+pub(super) const UNUSED_NAME: &[u8] = b"ciphertoll: none";
+
+/// A text that the server refuses, and logs.
+pub(super) const REFUSED_TEXT: &str = "cached plan must not change result type";

@@ -1,0 +1,224 @@
+//! The statements of the client that a connection lacks: prepared again, as the client knows them, before they are used.
+
+use std::sync::Arc;
+
+use crate::postgres::{
+    codec::{
+        command::{encode_flush, put_of_statement, put_parse},
+        kind,
+    },
+    error::Error,
+    relay::{
+        backend_model::SentKind,
+        session_follower::{
+            Batch, Followed, FollowedModel, MessageAction, Speculation, left_by_parse,
+            notes::{DescribePurpose, Failure, Note},
+            own_messages::{close, describe, put_refusal},
+            statements::{ClientStatement, OnConnection, key},
+        },
+    },
+    sql::effects::{Constants, Discard, Effects, NameUse, NamedStatements, Remains, Verb},
+};
+
+/// Whether the server will know a statement of the client when it executes the next message.
+enum Availability {
+    Certain,
+    /// It knows it if the messages in front of the next one succeed; otherwise it skips that one.
+    IfExecuted,
+    Missing(Arc<ClientStatement>),
+    /// That depends on answers that are owed.
+    Open,
+}
+
+/// Whether the message executes the statement that it names.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Executes {
+    Next,
+    Nothing,
+}
+
+/// What must be sent for the statements that a text names.
+pub(super) enum Prepared {
+    Nothing,
+    Insert(Vec<u8>),
+    /// That depends on answers that are owed.
+    Waits,
+}
+
+impl Followed<'_> {
+    /// The statement that this name will denote if everything before succeeds.
+    pub(super) fn denoted(&self, name: &[u8], model: &FollowedModel) -> Option<Arc<ClientStatement>> {
+        for sent in model.newest_first() {
+            match sent.note.as_deref() {
+                Some(Note::Parse { name: own, statement }) if key(own) == key(name) => {
+                    return Some(Arc::clone(statement));
+                }
+                Some(Note::Close { name: own }) if key(own) == key(name) => return None,
+                _ if sent.kind == SentKind::Query && name.is_empty() => return None,
+                _ => {}
+            }
+        }
+        self.statements.get(name).cloned()
+    }
+
+    fn availability(&self, name: &[u8], model: &FollowedModel) -> Availability {
+        if self.prepared.get(name) == Some(OnConnection::Statement) {
+            return Availability::Certain;
+        }
+        let Some(statement) = self.statements.get(name) else { return Availability::Certain };
+        let mut is_earlier = false;
+        for sent in model.newest_first() {
+            is_earlier |= sent.kind.ends_with_ready();
+            let changes = match sent.note.as_deref() {
+                Some(
+                    Note::Parse { name: own, .. }
+                    | Note::InsertedParse { name: own, .. }
+                    | Note::Close { name: own }
+                    | Note::InsertedClose { name: own },
+                ) => key(own) == key(name),
+                Some(Note::Query(note)) => note.effects.changes_statements(),
+                Some(Note::Execute { .. }) => true,
+                _ => false,
+            };
+            if changes || name.is_empty() && sent.kind == SentKind::Query {
+                return match is_earlier {
+                    // The server awaits data, and ends the session at anything else.
+                    true if model.is_copying_in() => Availability::Certain,
+                    true => Availability::Open,
+                    false => Availability::IfExecuted,
+                };
+            }
+        }
+        Availability::Missing(Arc::clone(statement))
+    }
+
+    /// What must be sent, or awaited, before a message that uses this statement.
+    pub(super) fn provide(
+        &mut self,
+        name: &[u8],
+        executes: Executes,
+        model: &mut FollowedModel,
+    ) -> Result<Option<MessageAction>, Error> {
+        let statement = match self.availability(name, model) {
+            Availability::Certain | Availability::IfExecuted => return Ok(None),
+            Availability::Open => return Ok(Some(self.wait())),
+            Availability::Missing(statement) => statement,
+        };
+        if model.is_in_doubt() {
+            return Ok(None);
+        }
+        let mut insert = Vec::new();
+        if let Some(at) = self.follower.unusable.iter().position(|(own, _)| own == key(name)) {
+            let (_, error) = self.follower.unusable.swap_remove(at);
+            self.close_stand_in(name, &mut insert, model)?;
+            put_refusal(&mut insert)?;
+            model.send(SentKind::Parse, Some(Box::new(Note::Refusal { error })));
+            return Ok(Some(MessageAction::InsertBefore(insert)));
+        }
+        // If its meaning is not known, the server says that there is no such statement.
+        if !self.put_statement(name, &statement, Failure::IsAnswered, &mut insert, model)? {
+            return Ok(None);
+        }
+        if statement.returns_rows() {
+            put_of_statement(&mut insert, kind::DESCRIBE, name)?;
+            let is_speculative = executes == Executes::Next
+                && self.follower.batch == Batch::Fresh
+                && statement.effects.only_reads();
+            describe(name.to_vec(), statement, DescribePurpose::Verify, model);
+            if is_speculative {
+                self.follower.speculation = Speculation::Prepared;
+            } else {
+                self.follower.verifies = true;
+                encode_flush(&mut insert);
+            }
+        }
+        Ok(Some(MessageAction::InsertBefore(insert)))
+    }
+
+    /// Prepares the statement again, as the client knows it. Returns false if that is not possible.
+    fn put_statement(
+        &mut self,
+        name: &[u8],
+        statement: &ClientStatement,
+        failure: Failure,
+        insert: &mut Vec<u8>,
+        model: &mut FollowedModel,
+    ) -> Result<bool, Error> {
+        let Some(shape) = statement.shape.get().filter(|_| statement.is_portable()) else { return Ok(false) };
+        self.close_stand_in(name, insert, model)?;
+        insert.extend_from_slice(&shape.typed_parse(&statement.message)?);
+        self.follower.leave(left_by_parse(name));
+        let (name, what) = (name.to_vec(), OnConnection::Statement);
+        model.send(SentKind::Parse, Some(Box::new(Note::InsertedParse { name, what, failure })));
+        Ok(true)
+    }
+
+    /// Removes what this connection has under a name in place of the client's statement.
+    fn close_stand_in(
+        &mut self,
+        name: &[u8],
+        insert: &mut Vec<u8>,
+        model: &mut FollowedModel,
+    ) -> Result<(), Error> {
+        if self.prepared.get(name) == Some(OnConnection::StandIn) {
+            close(name, insert, model)?;
+        }
+        Ok(())
+    }
+
+    /// Prepares the statements that a text names.
+    pub(super) fn prepare_named(
+        &mut self,
+        wanted: &NamedStatements,
+        failure: Failure,
+        model: &mut FollowedModel,
+    ) -> Result<Prepared, Error> {
+        if wanted.is_empty() || model.is_in_doubt() || !self.prepared.lacks_any(self.statements) {
+            return Ok(Prepared::Nothing);
+        }
+        let names = match wanted {
+            NamedStatements::These(names) => names.clone(),
+            NamedStatements::Any => {
+                let names = self.statements.names().filter(|name| !name.is_empty());
+                names.map(|name| (NameUse::Executes, name.to_vec())).collect()
+            }
+        };
+        let mut insert = Vec::new();
+        for (name_use, name) in names {
+            let here = self.prepared.get(&name);
+            let is_failed = self.follower.unusable.iter().any(|(own, _)| *own == name);
+            if here.is_some() && name_use == NameUse::Mentions || here.is_none() && is_failed {
+                continue;
+            }
+            let statement = match self.availability(&name, model) {
+                Availability::Certain | Availability::IfExecuted => continue,
+                Availability::Open => return Ok(Prepared::Waits),
+                Availability::Missing(statement) => statement,
+            };
+            if is_failed {
+                self.close_stand_in(&name, &mut insert, model)?;
+            } else if name_use == NameUse::Mentions
+                || !self.put_statement(&name, &statement, failure, &mut insert, model)?
+            {
+                put_parse(&mut insert, &name, "")?;
+                let (what, name) = (OnConnection::StandIn, name.clone());
+                model.send(SentKind::Parse, Some(Box::new(Note::InsertedParse { name, what, failure })));
+            } else if statement.returns_rows() && failure == Failure::IsKept {
+                put_of_statement(&mut insert, kind::DESCRIBE, &name)?;
+                describe(name, statement, DescribePurpose::Verify, model);
+            }
+        }
+        Ok(if insert.is_empty() { Prepared::Nothing } else { Prepared::Insert(insert) })
+    }
+}
+
+impl Effects {
+    /// Whether executing the text twice, or for nothing, makes no difference.
+    fn only_reads(&self) -> bool {
+        self.remains == Remains::Nothing && self.verb == Verb::Query && self.constants < Constants::OfTheTime
+    }
+
+    fn changes_statements(&self) -> bool {
+        !self.deallocations.is_empty() || self.discard != Discard::None
+    }
+}

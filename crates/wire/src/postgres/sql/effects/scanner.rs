@@ -1,0 +1,416 @@
+//! Scans the tokens of a text for its effects.
+
+use crate::postgres::codec::text_rules::StringSyntax;
+use crate::postgres::sql::{
+    data_access,
+    effects::{Discard, Effects, NameUse, NamedStatements, Remains, SetConfig, Verb},
+    lexer::{Lexer, Token, TokenText, append},
+};
+
+/// The schema of temporary tables, and how the names of its own schemas begin.
+const TEMPORARY_SCHEMA: &[u8] = b"pg_temp";
+
+/// A text that arrives. Most arrive whole.
+#[derive(Debug)]
+pub(crate) enum ArrivingText {
+    Begins(StringSyntax),
+    Partial(Box<TextReader>),
+}
+
+impl ArrivingText {
+    /// Continues the text. Returns its effects if these bytes are its last.
+    pub(crate) fn read(&mut self, bytes: &[u8], is_last: bool) -> Option<Effects> {
+        match self {
+            Self::Begins(string_syntax) if is_last => return Some(Effects::of(bytes, *string_syntax)),
+            Self::Begins(_) if bytes.is_empty() => return None,
+            Self::Begins(string_syntax) => *self = Self::Partial(Box::new(TextReader::new(*string_syntax))),
+            Self::Partial(_) => {}
+        }
+        let Self::Partial(reader) = self else { return None };
+        reader.read(bytes);
+        is_last.then(|| reader.end())
+    }
+}
+
+/// Scans a text in pieces, cut anywhere.
+#[derive(Debug)]
+pub struct TextReader {
+    lexer: Lexer,
+    scanner: EffectsScanner,
+}
+
+/// The state after the tokens read so far.
+#[derive(Debug, Default)]
+struct EffectsScanner {
+    effects: Effects,
+    statement: StatementState,
+    name: Name,
+    last_word: LastWord,
+    /// Whether the verb of the first statement was read.
+    has_verb: bool,
+    /// Whether the text has the word `UPDATE`.
+    updates: bool,
+}
+
+/// The last word, as far as the next one depends on it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+enum LastWord {
+    #[default]
+    Other,
+    /// `INSERT` or `MERGE`: a following `INTO` creates nothing.
+    AddsRows,
+    /// `EXECUTE`: the next name may be that of a prepared statement.
+    Execute,
+    /// `set_config` and its parenthesis: the name of a setting follows.
+    SetConfig,
+}
+
+impl LastWord {
+    fn of(bare: Option<&[u8]>) -> Self {
+        match bare {
+            Some(b"insert" | b"merge") => Self::AddsRows,
+            Some(b"execute") => Self::Execute,
+            _ => Self::Other,
+        }
+    }
+}
+
+/// A name that may have further parts.
+#[derive(Debug, Default)]
+struct Name {
+    /// Its parts, separated by dots.
+    text: TokenText,
+    quoting: Quoting,
+    state: NameState,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+enum Quoting {
+    /// Without quotes: it may be a key word.
+    #[default]
+    Bare,
+    /// At least one part is quoted.
+    Quoted,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+enum NameState {
+    #[default]
+    None,
+    Part,
+    /// After a dot.
+    Dot,
+}
+
+/// The state within a statement.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+enum StatementState {
+    /// Before the first word.
+    #[default]
+    Begin,
+    /// Only words that matter everywhere are still of interest.
+    Other,
+    Set,
+    SetSession,
+    /// After a name: `SET TIME`, whose next word is `ZONE`, `SET SESSION CHARACTERISTICS`.
+    SetDone,
+    /// After `SET search_path`.
+    SearchPath,
+    /// After `SET LOCAL`.
+    SetLocal,
+    Reset,
+    Prepare,
+    Deallocate,
+    Discard,
+    Declare,
+    /// After `WITH` in a `DECLARE`.
+    With,
+    /// The explained statement may be executed.
+    Explain,
+    Create,
+    Into,
+}
+
+impl TextReader {
+    /// `string_syntax`: how the server will read string literals.
+    pub fn new(string_syntax: StringSyntax) -> Self {
+        Self { lexer: Lexer::new(string_syntax), scanner: EffectsScanner::default() }
+    }
+
+    pub fn read(&mut self, text: &[u8]) {
+        let Self { lexer, scanner } = self;
+        lexer.read(text, &mut |token| scanner.token(token));
+    }
+
+    /// Ends the text and returns its effects.
+    pub fn end(&mut self) -> Effects {
+        let Self { lexer, scanner } = self;
+        lexer.end(&mut |token| scanner.token(token));
+        scanner.end_name(None);
+        std::mem::take(&mut scanner.effects)
+    }
+}
+
+impl EffectsScanner {
+    fn token(&mut self, token: Token<'_>) {
+        match token {
+            Token::Word(word) => self.part(word, Quoting::Bare),
+            Token::Name(name) => self.part(name, Quoting::Quoted),
+            Token::Sign(b'.') if self.name.state == NameState::Part => self.name.state = NameState::Dot,
+            token => {
+                self.end_name(Some(token));
+                let is_argument = self.last_word == LastWord::SetConfig && token != Token::Sign(b'(');
+                if is_argument && !matches!(token, Token::Literal(Some(name)) if !name.contains(&b'.')) {
+                    self.effects.calls_set_config = SetConfig::MayDefineCustom;
+                }
+                let continues = self.last_word == LastWord::SetConfig && token == Token::Sign(b'(');
+                if !continues && !matches!(token, Token::Unclear(_)) {
+                    self.last_word = LastWord::Other;
+                }
+                match token {
+                    Token::Sign(b';') => self.statement = StatementState::Begin,
+                    Token::Unclear(reason) => {
+                        self.effects.remains = Remains::Anything;
+                        self.effects.named = NamedStatements::Any;
+                        self.effects.pins(reason);
+                    }
+                    Token::Literal(text) => self.literal(text),
+                    // The server refuses it as a name, and as a time.
+                    Token::LongLiteral => self.literal(Some(b"0")),
+                    _ => {}
+                }
+            }
+        }
+    }
+
+    fn literal(&mut self, text: Option<&[u8]>) {
+        self.effects.has_constant(text);
+        let is_temporary = |text: &[u8]| {
+            let names = text.windows(TEMPORARY_SCHEMA.len());
+            names.into_iter().any(|name| name.eq_ignore_ascii_case(TEMPORARY_SCHEMA))
+        };
+        if self.statement == StatementState::SearchPath && text.is_none_or(is_temporary) {
+            self.effects.pins("a temporary table");
+        }
+    }
+
+    /// A name, or another part of one.
+    fn part(&mut self, part: &[u8], quoting: Quoting) {
+        if self.name.state == NameState::Dot {
+            append(&mut self.name.text, b".");
+        } else {
+            self.end_name(None);
+            self.name.quoting = Quoting::Bare;
+            self.name.text.clear();
+        }
+        append(&mut self.name.text, part);
+        self.name.state = NameState::Part;
+        if quoting == Quoting::Quoted {
+            self.name.quoting = Quoting::Quoted;
+        }
+    }
+
+    /// The name is complete; `next` follows it.
+    fn end_name(&mut self, next: Option<Token<'_>>) {
+        if self.name.state == NameState::None {
+            return;
+        }
+        self.name.state = NameState::None;
+        if !self.is_data_access(next) {
+            self.effects.remains = Remains::Anything;
+        }
+        let (name, is_bare) = (self.name.text.as_slice(), self.name.quoting == Quoting::Bare);
+        let function = name.rsplit(|byte| *byte == b'.').next();
+        let next_word = match function {
+            Some(b"set_config") => LastWord::SetConfig,
+            _ => LastWord::of(is_bare.then_some(name)),
+        };
+        let last_word = std::mem::replace(&mut self.last_word, next_word);
+        if last_word == LastWord::SetConfig {
+            self.effects.calls_set_config = SetConfig::MayDefineCustom;
+        }
+        self.updates |= is_bare && name == b"update";
+        if !std::mem::replace(&mut self.has_verb, true) && is_bare {
+            let is_query = matches!(name, b"select" | b"values" | b"table");
+            self.effects.verb = if is_query { Verb::Query } else { Verb::Other };
+        }
+        let (statement, effects) = (self.statement, &mut self.effects);
+        if last_word == LastWord::Execute {
+            effects.names(NameUse::Executes, name);
+        }
+        if self.updates && function == Some(b"pg_settings") {
+            effects.remains = Remains::Anything;
+            effects.pins("an UPDATE of pg_settings");
+        }
+        self.statement =
+            if is_bare { self::next(statement, name, effects) } else { named(statement, name, effects) };
+        // A quoted name may be a column.
+        if is_bare || next == Some(Token::Sign(b'(')) || name.contains(&b'.') {
+            anywhere(name, effects);
+        } else if name.starts_with(TEMPORARY_SCHEMA) {
+            effects.pins("a temporary table");
+        }
+    }
+
+    /// Whether a statement with the current name, before this token, is plain data access as far as the name shows.
+    fn is_data_access(&self, next: Option<Token<'_>>) -> bool {
+        let (name, is_bare) = (self.name.text.as_slice(), self.name.quoting == Quoting::Bare);
+        if self.statement == StatementState::Begin {
+            return is_bare && data_access::is_verb(name);
+        }
+        if is_bare && name == b"into" {
+            return self.last_word == LastWord::AddsRows;
+        }
+        // The columns of an `INSERT INTO table (…)`.
+        let is_target = self.statement == StatementState::Into;
+        let is_before_parenthesis = next == Some(Token::Sign(b'('));
+        !is_before_parenthesis || is_target || is_bare && data_access::is_plain_before_parenthesis(name)
+    }
+}
+
+/// The state after the next word.
+fn next(statement: StatementState, word: &[u8], effects: &mut Effects) -> StatementState {
+    match (statement, word) {
+        (StatementState::Begin, _) => first(word, effects),
+        (StatementState::Set, b"transaction" | b"constraints")
+        | (StatementState::Prepare, b"transaction") => StatementState::Other,
+        (StatementState::Set, b"local") => StatementState::SetLocal,
+        (StatementState::SetLocal, _) => local(word, effects),
+        (StatementState::Set, b"session") => StatementState::SetSession,
+        (StatementState::Set | StatementState::SetSession | StatementState::Reset, _) => {
+            setting(word, effects);
+            after_name(word)
+        }
+        (StatementState::Prepare, _) => {
+            effects.names(NameUse::Mentions, word);
+            effects.pins("PREPARE");
+            StatementState::Other
+        }
+        (StatementState::Deallocate, b"prepare") => StatementState::Deallocate,
+        (StatementState::Deallocate, b"all") => {
+            effects.deallocate_all();
+            StatementState::Other
+        }
+        (StatementState::Deallocate, name) => {
+            effects.deallocate(name);
+            StatementState::Other
+        }
+        (StatementState::Discard, b"all") => {
+            effects.discard = Discard::All;
+            StatementState::Other
+        }
+        (StatementState::Declare, b"with") => StatementState::With,
+        (StatementState::With, b"hold") => {
+            effects.pins("a cursor WITH HOLD");
+            StatementState::Other
+        }
+        (StatementState::With, _) => StatementState::Declare,
+        (StatementState::Create | StatementState::Into, b"temp" | b"temporary") => {
+            effects.pins("a temporary table");
+            StatementState::Other
+        }
+        (StatementState::Create, b"or" | b"replace" | b"global" | b"local")
+        | (StatementState::Explain, b"create") => StatementState::Create,
+        (StatementState::Other | StatementState::Into | StatementState::Explain, b"into") => {
+            StatementState::Into
+        }
+        (StatementState::Discard | StatementState::Create | StatementState::Into, _) => StatementState::Other,
+        (other, _) => other,
+    }
+}
+
+/// The state after the name of a setting.
+fn after_name(name: &[u8]) -> StatementState {
+    let is_path = name == b"schema" || name.eq_ignore_ascii_case(b"search_path");
+    if is_path { StatementState::SearchPath } else { StatementState::SetDone }
+}
+
+/// The setting named after `SET LOCAL`.
+fn local(name: &[u8], effects: &mut Effects) -> StatementState {
+    if name.contains(&b'.') {
+        effects.sets_local_custom(name);
+    }
+    after_name(name)
+}
+
+/// The state after the first word.
+fn first(word: &[u8], effects: &mut Effects) -> StatementState {
+    match word {
+        b"set" => StatementState::Set,
+        b"reset" => StatementState::Reset,
+        b"prepare" => StatementState::Prepare,
+        b"deallocate" => StatementState::Deallocate,
+        b"discard" => StatementState::Discard,
+        b"declare" => StatementState::Declare,
+        b"create" => StatementState::Create,
+        b"explain" => StatementState::Explain,
+        b"listen" => {
+            effects.pins("LISTEN");
+            StatementState::Other
+        }
+        b"load" => {
+            effects.pins("LOAD");
+            StatementState::Other
+        }
+        // The effects of a block are not visible.
+        b"do" => {
+            effects.pins("DO");
+            StatementState::Other
+        }
+        _ => StatementState::Other,
+    }
+}
+
+/// A quoted name.
+fn named(statement: StatementState, name: &[u8], effects: &mut Effects) -> StatementState {
+    match statement {
+        StatementState::Set | StatementState::SetSession | StatementState::Reset => {
+            effects.sets(name);
+            after_name(name)
+        }
+        StatementState::SetLocal => local(name, effects),
+        StatementState::Deallocate => {
+            effects.deallocate(name);
+            StatementState::Other
+        }
+        StatementState::Prepare => {
+            effects.names(NameUse::Mentions, name);
+            effects.pins("PREPARE");
+            StatementState::Other
+        }
+        other => other,
+    }
+}
+
+/// The setting named after `SET` or `RESET`.
+fn setting(word: &[u8], effects: &mut Effects) {
+    match word {
+        b"time" => effects.sets(b"TimeZone"),
+        b"names" => effects.sets(b"client_encoding"),
+        b"xml" => effects.sets(b"xmloption"),
+        b"schema" => effects.sets(b"search_path"),
+        b"characteristics" => effects.pins("SET SESSION CHARACTERISTICS"),
+        b"authorization" | b"session" | b"session_authorization" => {
+            effects.pins("SET SESSION AUTHORIZATION");
+        }
+        b"all" => effects.pins("RESET ALL"),
+        b"seed" => effects.pins("SET SEED"),
+        name => effects.sets(name),
+    }
+}
+
+/// Words that matter everywhere.
+fn anywhere(word: &[u8], effects: &mut Effects) {
+    let function = word.rsplit(|byte| *byte == b'.').next().unwrap_or(word);
+    match function {
+        b"pg_advisory_lock"
+        | b"pg_advisory_lock_shared"
+        | b"pg_try_advisory_lock"
+        | b"pg_try_advisory_lock_shared" => effects.pins("an advisory lock"),
+        b"set_config" => effects.pins("set_config"),
+        b"setseed" => effects.pins("setseed"),
+        b"dblink_connect" | b"dblink_connect_u" => effects.pins("dblink"),
+        _ if word.starts_with(TEMPORARY_SCHEMA) => effects.pins("a temporary table"),
+        _ => {}
+    }
+}
