@@ -281,7 +281,7 @@ impl<P: Protocol> ServerConnection<P> {
 
 impl<P: Protocol> Backend<P> {
     pub(super) fn ready(&mut self, id: Id, readiness: Readiness, env: &Environment<P>) -> BackendStep {
-        self.flow.ended |= readiness.is_end();
+        self.flow.record(readiness);
         let was_blocked = self.channel.is_blocked();
         if was_blocked {
             if let Err(error) = self.channel.send() {
@@ -488,7 +488,7 @@ impl<P: Protocol> Backend<P> {
             }
             match received {
                 Received::MoreLikely => {}
-                Received::Drained if self.flow.ended => {}
+                Received::Drained if self.flow.has_ended() => {}
                 _ => return BackendStep::Wait,
             }
         }

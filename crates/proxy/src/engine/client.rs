@@ -104,8 +104,7 @@ impl<P: Protocol> Client<P> {
     }
 
     pub(super) fn ready(&mut self, id: Id, readiness: Readiness, env: &mut Environment<P>) -> ClientStep<P> {
-        self.flow.ended |= readiness.is_end();
-        self.flow.gone |= readiness == Readiness::Gone;
+        self.flow.record(readiness);
         let is_served = matches!(self.stage, ClientStage::Active(_) | ClientStage::Parked { .. });
         if is_served && self.channel.is_blocked() && !self.flush(id, env) {
             return ClientStep::Close("went away");
@@ -124,9 +123,9 @@ impl<P: Protocol> Client<P> {
                 ClientStep::Relay { server: *server, has_input: readiness != Readiness::Writable }
             }
             ClientStage::Parked { .. } => ClientStep::Resume,
-            ClientStage::Cancelling if self.flow.ended => ClientStep::Close(REQUESTER_LEFT),
+            ClientStage::Cancelling if self.flow.has_ended() => ClientStep::Close(REQUESTER_LEFT),
             ClientStage::Cancelling => ClientStep::Wait,
-            ClientStage::Flushing if self.flow.gone => ClientStep::Remove,
+            ClientStage::Flushing if self.flow.is_gone() => ClientStep::Remove,
             ClientStage::Flushing => match self.channel.send() {
                 Ok(Sent::Blocked) => ClientStep::Wait,
                 Ok(Sent::All) | Err(_) => ClientStep::Remove,
@@ -137,8 +136,8 @@ impl<P: Protocol> Client<P> {
     /// Whether a client that waits for a connection sends nothing more, and has sent no command.
     fn has_left_queue(&mut self) -> bool {
         let ClientStage::Queued { request, .. } = &self.stage else { return false };
-        if !self.flow.ended || self.flow.gone {
-            return self.flow.gone;
+        if !self.flow.has_ended() || self.flow.is_gone() {
+            return self.flow.is_gone();
         }
         loop {
             if request.has_command(self.channel.input()) {
@@ -201,7 +200,7 @@ impl<P: Protocol> Client<P> {
             }
             match step {
                 HandshakeStep::NeedInput if received == Received::MoreLikely => {}
-                HandshakeStep::NeedInput if received == Received::Drained && self.flow.ended => {}
+                HandshakeStep::NeedInput if received == Received::Drained && self.flow.has_ended() => {}
                 HandshakeStep::NeedInput | HandshakeStep::Login(_) => return ClientStep::Wait,
                 HandshakeStep::StartTls => return self.start_tls(env),
                 HandshakeStep::Cancel { process_id, key } => return ClientStep::Cancel { process_id, key },
@@ -248,7 +247,9 @@ impl<P: Protocol> Client<P> {
     /// Input that no edge will report is processed when the client has a connection.
     fn hold_input(&mut self, received: Received) {
         self.flow.unread |= received == Received::MoreLikely;
-        self.flow.ended |= received == Received::Closed;
+        if received == Received::Closed {
+            self.flow.ends();
+        }
         if !self.channel.input().is_empty() {
             self.flow.held_back = HeldBack::Something;
         }
@@ -362,7 +363,7 @@ impl<P: Protocol> Client<P> {
     pub(super) fn await_cancel(&mut self, now: Instant) -> ClientStep<P> {
         self.stage = ClientStage::Cancelling;
         self.since = now;
-        if self.flow.ended { ClientStep::Close(REQUESTER_LEFT) } else { ClientStep::Wait }
+        if self.flow.has_ended() { ClientStep::Close(REQUESTER_LEFT) } else { ClientStep::Wait }
     }
 
     /// Appends an error message, which a client without a session understands now.

@@ -1,6 +1,6 @@
 //! What is known of one socket between two of its edges, and the tokens of the readiness loop.
 
-use ciphertoll_net::{Channel, Error, Reactor, WatchedEvents};
+use ciphertoll_net::{Channel, Error, Reactor, Readiness, WatchedEvents};
 
 const KIND_BITS: u32 = 2;
 
@@ -9,14 +9,22 @@ pub(super) struct Flow {
     /// An edge reported bytes that were not read, because there was no room for them.
     pub(super) unread: bool,
     pub(super) held_back: HeldBack,
-    /// The peer has closed its side; no edge will report that again.
-    pub(super) ended: bool,
-    /// The peer does not read either.
-    pub(super) gone: bool,
+    pub(super) peer: Peer,
     /// What was received waits until the server has answered everything.
     pub(super) awaits_answers: bool,
     /// Watched for room to send.
     pub(super) watched: bool,
+}
+
+/// What a peer still does.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum Peer {
+    #[default]
+    Sends,
+    /// It has closed its side; no edge will report that again.
+    Ended,
+    /// It does not read either.
+    Gone,
 }
 
 /// Whether received bytes were not processed: the client had no connection, or too many responses were owed.
@@ -44,9 +52,33 @@ impl Flow {
         reactor.watch(channel, token, watch)
     }
 
+    /// Records what an edge says of the peer.
+    pub(super) fn record(&mut self, readiness: Readiness) {
+        match readiness {
+            Readiness::Gone => self.peer = Peer::Gone,
+            Readiness::ReadableToEnd => self.ends(),
+            Readiness::Readable | Readiness::Writable => {}
+        }
+    }
+
+    /// The peer sends nothing more.
+    pub(super) fn ends(&mut self) {
+        if self.peer == Peer::Sends {
+            self.peer = Peer::Ended;
+        }
+    }
+
+    pub(super) fn has_ended(self) -> bool {
+        self.peer != Peer::Sends
+    }
+
+    pub(super) fn is_gone(self) -> bool {
+        self.peer == Peer::Gone
+    }
+
     /// Whether there may be input that no edge will report.
     pub(super) fn has_more(self) -> bool {
-        self.unread || self.ended || self.held_back == HeldBack::Something
+        self.unread || self.has_ended() || self.held_back == HeldBack::Something
     }
 }
 

@@ -99,22 +99,8 @@ pub(super) fn pass_to_server<P: Protocol>(
             }
             return ToServer::Waits;
         }
-        match (goodbye, received, session.departure()) {
-            (Goodbye::Said, ..) | (Goodbye::None, Received::Closed, _) if client.flow.gone => {
-                return ToServer::Left;
-            }
-            (Goodbye::Said, _, departure) | (Goodbye::None, Received::Closed, departure) => {
-                return if departure == Departure::Now { ToServer::Left } else { ToServer::Leaves(goodbye) };
-            }
-            (Goodbye::Anew, _, Departure::WhenAnswered) => {
-                // Its earlier commands are answered first.
-                client.flow.unread = true;
-                client.flow.held_back = HeldBack::Something;
-                client.flow.awaits_answers = true;
-                return ToServer::Waits;
-            }
-            (Goodbye::Anew, ..) => return ToServer::ChangeUser,
-            (Goodbye::None, ..) => {}
+        if let Some(end) = end_of(client, goodbye, received, session.departure()) {
+            return end;
         }
         if session.awaits_settings() {
             // No edge reports bytes that are held back here.
@@ -126,11 +112,34 @@ pub(super) fn pass_to_server<P: Protocol>(
         }
         match received {
             Received::MoreLikely => {}
-            Received::Drained if client.flow.ended => {}
+            Received::Drained if client.flow.has_ended() => {}
             Received::Drained | Received::WouldBlock | Received::Closed => return ToServer::Waits,
         }
     }
     ToServer::More
+}
+
+/// How the client's stream or session ends with these bytes; `None` if it goes on.
+fn end_of<P: Protocol>(
+    client: &mut Client<P>,
+    goodbye: Goodbye,
+    received: Received,
+    departure: Departure,
+) -> Option<ToServer> {
+    let is_over = goodbye == Goodbye::Said || goodbye == Goodbye::None && received == Received::Closed;
+    match (goodbye, departure) {
+        _ if is_over && (client.flow.is_gone() || departure == Departure::Now) => Some(ToServer::Left),
+        _ if is_over => Some(ToServer::Leaves(goodbye)),
+        (Goodbye::Anew, Departure::WhenAnswered) => {
+            // Its earlier commands are answered first.
+            client.flow.unread = true;
+            client.flow.held_back = HeldBack::Something;
+            client.flow.awaits_answers = true;
+            Some(ToServer::Waits)
+        }
+        (Goodbye::Anew, _) => Some(ToServer::ChangeUser),
+        (Goodbye::None | Goodbye::Said, _) => None,
+    }
 }
 
 pub(super) fn pass_to_client<P: Protocol>(
@@ -195,7 +204,7 @@ pub(super) fn pass_to_client<P: Protocol>(
         match received {
             Received::Closed => return ToClient::ServerLost(None),
             Received::MoreLikely => {}
-            Received::Drained if flow.ended => {}
+            Received::Drained if flow.has_ended() => {}
             Received::Drained | Received::WouldBlock => return ToClient::Waits,
         }
     }

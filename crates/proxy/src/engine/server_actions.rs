@@ -337,7 +337,7 @@ impl<P: Protocol> Worker<P> {
     /// Whether a kept connection can be used by a client whose command follows the reset.
     pub(super) fn can_pipeline_reset(&self, id: Id) -> bool {
         let Some((server, backend)) = self.servers.get(id).zip(self.servers.open(id)) else { return false };
-        let is_ready = server.cancels == 0 && !backend.flow.ended && self.discard_reason(id).is_none();
+        let is_ready = server.cancels == 0 && !backend.flow.has_ended() && self.discard_reason(id).is_none();
         let context = backend.kept_context();
         is_ready && context.is_some_and(|context| self.env.protocol.can_pipeline_reset(context))
     }

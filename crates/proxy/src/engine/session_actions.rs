@@ -162,11 +162,12 @@ impl<P: Protocol> Worker<P> {
         let ClientStage::Active(server_id) = client.stage else { return };
         let Some(backend) = self.servers.open_mut(server_id) else { return };
         if client.presence != Presence::Stays {
-            return if client.flow.gone {
-                self.close_client(id, "left")
+            if client.flow.is_gone() {
+                self.close_client(id, "left");
             } else {
-                self.end_leaving(id, server_id)
-            };
+                self.end_leaving(id, server_id);
+            }
+            return;
         }
         client.channel.borrow(&mut self.env.spare);
         let outcome = pass_to_server(client, backend, &self.env.services.metrics.bytes_to_server);
