@@ -91,8 +91,12 @@ fn feed(bytes: &[u8], piece: usize, mut step: impl FnMut(&[u8]) -> usize) -> Vec
 #[test]
 fn bytes_pass_unchanged_in_any_pieces() {
     let up: Vec<u8> = [query(), written(encode_sync), query()].concat();
-    let statuses = [TransactionStatus::Idle, TransactionStatus::Failed, TransactionStatus::InTransaction];
-    let down: Vec<u8> = statuses.into_iter().flat_map(answer).collect();
+    let down: Vec<u8> = [
+        answer(TransactionStatus::Idle),
+        ready(TransactionStatus::Failed),
+        answer(TransactionStatus::InTransaction),
+    ]
+    .concat();
     for piece in 1..=down.len() {
         let (mut session, mut known) = (plain(), backend());
         let passed =
@@ -171,7 +175,8 @@ fn a_connection_is_reset_only_if_its_state_is_known() {
     // More responses than commands.
     assert!(unknown(&query(), &answer(idle).repeat(2)));
     // Without a `Sync`, the end of the responses is not known.
-    assert!(unknown(b"H\0\0\0\x04", b""));
+    assert!(unknown(b"P\0\0\0\x08\0\0\0\0", b"1\0\0\0\x04"));
+    assert_eq!(left(b"H\0\0\0\x04", b"", b"", b""), Release::Reset(idle), "a Flush changes nothing");
 }
 
 #[test]
@@ -321,7 +326,8 @@ fn a_reset_is_pipelined_in_front_of_the_first_command() {
 
 #[test]
 fn what_follows_the_first_sync_waits_for_the_reset() {
-    let batch = [&b"P\0\0\0\x09\0S\0\0\0"[..], b"S\0\0\0\x04"].concat();
+    let parse_and_bind = [&b"P\0\0\0\x09\0S\0\0\0"[..], b"B\0\0\0\x0c\0\0\0\0\0\0\0\0"].concat();
+    let batch = [&parse_and_bind[..], b"S\0\0\0\x04"].concat();
     let up = [&batch[..], &batch, &query()].concat();
     for piece in 1..=up.len() {
         let mut known = backend();
@@ -489,10 +495,11 @@ fn only_after_plain_data_access_may_the_reset_wait() {
         let Release::Reset(context) = session.release(&mut known).unwrap() else { panic!("no reset") };
         context.remains
     };
-    let plain = ready(TransactionStatus::Idle);
+    let set = ready(TransactionStatus::Idle);
+    let plain = [written(|out| write_command_complete(out, b"SELECT 1").unwrap()), set.clone()].concat();
     assert_eq!(left_by(&[], "SELECT 1", &plain), Remains::Nothing);
     let named = [("application_name", "a")];
-    assert_eq!(left_by(&named, "SELECT 1", &[&plain[..], &plain].concat()), Remains::Nothing);
+    assert_eq!(left_by(&named, "SELECT 1", &[&set[..], &plain].concat()), Remains::Nothing);
     assert_eq!(left_by(&[], "LISTEN a", &plain), Remains::Anything);
     assert_eq!(left_by(&[("client_encoding", "SJIS")], "SELECT 1", &plain), Remains::Anything);
     // The server's configuration was changed meanwhile.

@@ -314,7 +314,8 @@ impl<N> BackendModel<N> {
         self.copy = Copy::None;
         while let Some(sent) = self.rest.pop_front() {
             if sent.kind == SentKind::CopyEnd {
-                if !self.rest.iter().any(|sent| sent.kind.ends_with_ready()) {
+                let is_of_batch = self.front.as_ref().is_some_and(|front| front.kind == SentKind::Execute);
+                if is_of_batch && !self.rest.iter().any(|sent| sent.kind.ends_with_ready()) {
                     // If its batch had a `Sync`, it was ignored.
                     self.batch = Batch::Open;
                 }
