@@ -1,12 +1,12 @@
 //! The state that moves with a client from one connection to the next.
 
 use ciphertoll_wire::mysql::relay::{
-    ClientStatements, ContextSwitch, NoDatabase, SessionRestore, SettingFlags, TextContext, setting,
+    ClientStatements, ContextSwitch, InitialState, NoDatabase, SessionRestore, SettingFlags, TextContext,
+    setting,
 };
 use ciphertoll_wire::mysql::{Capabilities, Error};
 
 use super::connection_ids::RegisteredClient;
-use super::session::BackendState;
 
 /// Settings recorded for a session; with more, the session is pinned.
 const MAX_SETTINGS: usize = 64;
@@ -81,14 +81,14 @@ impl SessionState {
     }
 
     /// How a statement is prepared again in the context in which it was prepared at first; `None` if it is the current
-    /// one.
+    /// one. `of_login` is the database of the connection's login.
     pub(super) fn context_switch(
         &self,
         statement: u32,
-        backend: &BackendState,
+        initial_state: Option<&InitialState>,
+        of_login: Option<&str>,
     ) -> Option<Result<ContextSwitch, NoDatabase>> {
         let context = self.statements.other_context(statement)?;
-        let (initial_state, of_login) = (backend.initial_state.as_ref(), backend.database.as_deref());
         Some(self.statements.context.switch_to(context, initial_state, of_login))
     }
 

@@ -328,7 +328,8 @@ impl ClientSession {
     fn prepare(&mut self, own: u32, backend: &BackendState, to_server: &mut Vec<u8>) -> Result<(), Error> {
         let PoolingMode::Transaction(pooled) = &mut self.mode else { return Ok(()) };
         self.relay.raise_remains(Remains::Anything);
-        let switch = match pooled.session_state.context_switch(own, backend) {
+        let (initial_state, of_login) = (backend.initial_state.as_ref(), backend.database.as_deref());
+        let switch = match pooled.session_state.context_switch(own, initial_state, of_login) {
             None => None,
             Some(Ok(switch)) if pooled.context == ContextState::Known => Some(switch),
             Some(_) => {

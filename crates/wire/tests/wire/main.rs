@@ -12,6 +12,7 @@ mod large;
 mod login;
 mod pooled;
 mod recorded;
+mod refused_commands;
 mod relayed;
 mod round_trip;
 mod tls_client_hello;

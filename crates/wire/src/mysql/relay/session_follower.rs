@@ -231,7 +231,7 @@ impl SessionFollower {
                     let payload = &rest[HEADER_BYTES..];
                     client_bytes.reply = Reply::Expected;
                     let action = self.command(relay, command, payload, statements, prepared)?;
-                    if self.begin_command(relay, command, action, &mut client_bytes)? == Progress::Stop {
+                    if self.begin_command(relay, command, action, &mut client_bytes)? == NextStep::Stop {
                         return Ok(client_bytes);
                     }
                 }
@@ -255,25 +255,25 @@ impl SessionFollower {
         command: CommandStart,
         action: CommandAction,
         client_bytes: &mut ClientBytes,
-    ) -> Result<Progress, Error> {
+    ) -> Result<NextStep, Error> {
         match action {
-            CommandAction::NeedInput => return Ok(Progress::Stop),
+            CommandAction::NeedInput => return Ok(NextStep::Stop),
             CommandAction::Prepare(own) => {
                 client_bytes.needs = Some(own);
-                return Ok(Progress::Stop);
+                return Ok(NextStep::Stop);
             }
             CommandAction::Forward => match relay.begin_command(command, command.header.length)? {
                 Goodbye::None => client_bytes.pass_bytes += HEADER_BYTES,
                 goodbye @ (Goodbye::Said | Goodbye::Anew) => {
                     client_bytes.goodbye = Some(goodbye);
-                    return Ok(Progress::Stop);
+                    return Ok(NextStep::Stop);
                 }
             },
             CommandAction::Replace { insert, drop_bytes, left_bytes } => {
                 relay.begin_command(command, left_bytes)?;
                 client_bytes.reply = if is_silent(command.kind) { Reply::None } else { Reply::Expected };
                 (client_bytes.insert, client_bytes.drop_bytes) = (insert, drop_bytes);
-                return Ok(Progress::Stop);
+                return Ok(NextStep::Stop);
             }
             CommandAction::Discard(err) => {
                 let reply = if err.is_some() { Reply::Expected } else { Reply::None };
@@ -288,7 +288,7 @@ impl SessionFollower {
                 client_bytes.drop_bytes += HEADER_BYTES;
             }
         }
-        Ok(Progress::Continue)
+        Ok(NextStep::Continue)
     }
 
     /// This statement cannot be prepared on this connection, for which the server sent this ERR.
@@ -462,7 +462,7 @@ impl SessionFollower {
 
 /// Whether the client's bytes are read on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Progress {
+enum NextStep {
     Continue,
     Stop,
 }
