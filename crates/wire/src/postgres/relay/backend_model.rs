@@ -23,10 +23,10 @@ pub(crate) struct BackendModel<N> {
     front: Option<Sent<N>>,
     rest: VecDeque<Sent<N>>,
     /// Whether the server has answered something to the front.
-    front_progress: Progress,
+    front_progress: FrontAnswer,
     copy: Copy,
     skip: Skip,
-    batch: Batch,
+    batch: ImplicitTransaction,
     /// `ReadyForQuery`s that may come in addition: for `Sync`s that a failed COPY has ignored, or has not.
     spare_ready: u32,
     transaction: TransactionStatus,
@@ -66,7 +66,7 @@ pub(crate) enum CopyFailure {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Progress {
+enum FrontAnswer {
     None,
     Answered,
 }
@@ -90,7 +90,7 @@ enum Skip {
 
 /// Whether the server needs a `Sync` to end an implicit transaction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Batch {
+enum ImplicitTransaction {
     Ended,
     Open,
 }
@@ -114,10 +114,10 @@ impl<N> Default for BackendModel<N> {
         Self {
             front: None,
             rest: VecDeque::new(),
-            front_progress: Progress::None,
+            front_progress: FrontAnswer::None,
             copy: Copy::None,
             skip: Skip::None,
-            batch: Batch::Ended,
+            batch: ImplicitTransaction::Ended,
             spare_ready: 0,
             transaction: TransactionStatus::Idle,
             doubt: None,
@@ -162,12 +162,14 @@ impl<N> BackendModel<N> {
             return false;
         }
         match kind {
-            SentKind::Query | SentKind::FunctionCall | SentKind::Sync => self.batch = Batch::Ended,
+            SentKind::Query | SentKind::FunctionCall | SentKind::Sync => {
+                self.batch = ImplicitTransaction::Ended
+            }
             // Ignored if there is nothing that could be a COPY.
             kind if kind.is_of_copy() && self.front.is_none() => return false,
             SentKind::CopyData if self.rest.back().is_some_and(|last| last.kind == kind) => return true,
             kind if kind.is_of_copy() => {}
-            _ => self.batch = Batch::Open,
+            _ => self.batch = ImplicitTransaction::Open,
         }
         if self.doubt.is_some() {
             return false;
@@ -175,7 +177,7 @@ impl<N> BackendModel<N> {
         let sent = Sent { kind, note };
         if self.front.is_none() {
             self.front = Some(sent);
-            self.front_progress = Progress::None;
+            self.front_progress = FrontAnswer::None;
         } else {
             self.rest.push_back(sent);
         }
@@ -267,7 +269,7 @@ impl<N> BackendModel<N> {
     }
 
     fn pop(&mut self) -> Option<Sent<N>> {
-        self.front_progress = Progress::None;
+        self.front_progress = FrontAnswer::None;
         std::mem::replace(&mut self.front, self.rest.pop_front())
     }
 
@@ -300,7 +302,7 @@ impl<N> BackendModel<N> {
             }
         };
         self.spare_ready = 0;
-        self.front_progress = Progress::Answered;
+        self.front_progress = FrontAnswer::Answered;
         match kind {
             kind::COPY_IN_RESPONSE => self.copy = Copy::In,
             kind::COMMAND_COMPLETE if self.copy == Copy::In => self.end_copy(),
@@ -317,7 +319,7 @@ impl<N> BackendModel<N> {
                 let is_of_batch = self.front.as_ref().is_some_and(|front| front.kind == SentKind::Execute);
                 if is_of_batch && !self.rest.iter().any(|sent| sent.kind.ends_with_ready()) {
                     // If its batch had a `Sync`, it was ignored.
-                    self.batch = Batch::Open;
+                    self.batch = ImplicitTransaction::Open;
                 }
                 return;
             }
@@ -336,7 +338,7 @@ impl<N> BackendModel<N> {
         };
         let ends_with_ready = front.kind.ends_with_ready();
         self.spare_ready = 0;
-        self.front_progress = Progress::Answered;
+        self.front_progress = FrontAnswer::Answered;
         let copy = std::mem::replace(&mut self.copy, Copy::None);
         // The server has ignored those that it had read when the COPY failed.
         let doubtful = if copy == Copy::In { self.take_syncs_in_copy(failure) } else { 0 };
@@ -385,7 +387,9 @@ impl<N> BackendModel<N> {
         let front = self.front.as_ref().map(|front| front.kind);
         match front {
             Some(SentKind::Sync) => return self.pop(),
-            Some(SentKind::Query | SentKind::FunctionCall) if self.front_progress == Progress::Answered => {
+            Some(SentKind::Query | SentKind::FunctionCall)
+                if self.front_progress == FrontAnswer::Answered =>
+            {
                 self.copy = Copy::None;
                 return self.pop();
             }
@@ -420,7 +424,11 @@ impl<N> BackendModel<N> {
             return Outlook::Owed;
         }
         let has_commands = || self.front.iter().chain(&self.rest).any(|sent| !sent.kind.is_of_copy());
-        if self.copy == Copy::In || self.skip != Skip::None || self.batch == Batch::Open || has_commands() {
+        if self.copy == Copy::In
+            || self.skip != Skip::None
+            || self.batch == ImplicitTransaction::Open
+            || has_commands()
+        {
             return Outlook::Unfinished;
         }
         if self.spare_ready > 0 { Outlook::CleanUnlessMore } else { Outlook::Clean }

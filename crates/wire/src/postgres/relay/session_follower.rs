@@ -74,7 +74,7 @@ pub struct SessionFollower {
     speculation: Speculation,
     /// Whether the columns of a statement are compared before the client's next message is sent.
     verifies: bool,
-    batch: Batch,
+    batch: BatchExecution,
     /// Statements that cannot be used on this connection, each with the error that the client gets.
     unusable: Vec<(Vec<u8>, Vec<u8>)>,
 }
@@ -103,7 +103,7 @@ enum Wait {
 
 /// Whether the client's batch of messages up to a `Sync` has executed a portal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-enum Batch {
+enum BatchExecution {
     #[default]
     Fresh,
     HasExecuted,

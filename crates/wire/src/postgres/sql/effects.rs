@@ -42,7 +42,7 @@ pub struct Effects {
     pub calls_set_config: SetConfig,
     pub constants: Constants,
     /// Of the first statement.
-    pub verb: Verb,
+    pub verb: StatementVerb,
     pub remains: Remains,
 }
 
@@ -54,7 +54,7 @@ pub enum SetConfig {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Verb {
+pub enum StatementVerb {
     #[default]
     Other,
     /// `SELECT`, `VALUES`, `TABLE`.

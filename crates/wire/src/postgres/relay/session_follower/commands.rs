@@ -14,8 +14,8 @@ use crate::postgres::{
     relay::{
         backend_model::SentKind,
         session_follower::{
-            Batch, BatchEnd, Followed, FollowedModel, LONG_STATEMENTS, MAX_STATEMENT_BYTES, MessageAction,
-            PayloadReader, Speculation, Strings, Undescribed, Wait, left_by_parse,
+            BatchEnd, BatchExecution, Followed, FollowedModel, LONG_STATEMENTS, MAX_STATEMENT_BYTES,
+            MessageAction, PayloadReader, Speculation, Strings, Undescribed, Wait, left_by_parse,
             names::{BindNames, ReferencedName, name_at, referenced_name},
             notes::{DescribeNote, DescribePurpose, Failure, Note, QueryNote},
             own_messages::describe,
@@ -49,7 +49,7 @@ impl Followed<'_> {
             kind::QUERY => return self.begin_query(header, input, parameters, model),
             kind::FUNCTION_CALL => self.follower.leave(Remains::Anything),
             kind::SYNC => {
-                self.follower.batch = Batch::Fresh;
+                self.follower.batch = BatchExecution::Fresh;
                 if self.follower.speculation == Speculation::Running {
                     self.follower.speculation = Speculation::Ending(BatchEnd::Over);
                 }
@@ -58,7 +58,7 @@ impl Followed<'_> {
             kind::BIND => return self.begin_bind(header, input, model),
             kind::DESCRIBE => return self.begin_describe(header, input, model),
             kind::EXECUTE => {
-                self.follower.batch = Batch::HasExecuted;
+                self.follower.batch = BatchExecution::HasExecuted;
                 return self.begin_execute(header, input);
             }
             kind::CLOSE => return begin_close(header, input),

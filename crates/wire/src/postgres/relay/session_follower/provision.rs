@@ -11,13 +11,13 @@ use crate::postgres::{
     relay::{
         backend_model::SentKind,
         session_follower::{
-            Batch, Followed, FollowedModel, MessageAction, Speculation, left_by_parse,
+            BatchExecution, Followed, FollowedModel, MessageAction, Speculation, left_by_parse,
             notes::{DescribePurpose, Failure, Note},
             own_messages::{close, describe, put_refusal},
             statements::{ClientStatement, OnConnection, key},
         },
     },
-    sql::effects::{Constants, Discard, Effects, NameUse, NamedStatements, Remains, Verb},
+    sql::effects::{Constants, Discard, Effects, NameUse, NamedStatements, Remains, StatementVerb},
 };
 
 /// Whether the server will know a statement of the client when it executes the next message.
@@ -122,7 +122,7 @@ impl Followed<'_> {
         if statement.returns_rows() {
             put_of_statement(&mut insert, kind::DESCRIBE, name)?;
             let is_speculative = executes == Executes::Next
-                && self.follower.batch == Batch::Fresh
+                && self.follower.batch == BatchExecution::Fresh
                 && statement.effects.only_reads();
             describe(name.to_vec(), statement, DescribePurpose::Verify, model);
             if is_speculative {
@@ -215,7 +215,9 @@ impl Followed<'_> {
 impl Effects {
     /// Whether executing the text twice, or for nothing, makes no difference.
     fn only_reads(&self) -> bool {
-        self.remains == Remains::Nothing && self.verb == Verb::Query && self.constants < Constants::OfTheTime
+        self.remains == Remains::Nothing
+            && self.verb == StatementVerb::Query
+            && self.constants < Constants::OfTheTime
     }
 
     fn changes_statements(&self) -> bool {

@@ -3,7 +3,7 @@
 use crate::postgres::codec::text_rules::StringSyntax;
 use crate::postgres::sql::{
     data_access,
-    effects::{Discard, Effects, NameUse, NamedStatements, Remains, SetConfig, Verb},
+    effects::{Discard, Effects, NameUse, NamedStatements, Remains, SetConfig, StatementVerb},
     lexer::{Lexer, Token, TokenText, append},
 };
 
@@ -232,7 +232,7 @@ impl EffectsScanner {
         self.updates |= is_bare && name == b"update";
         if !std::mem::replace(&mut self.has_verb, true) && is_bare {
             let is_query = matches!(name, b"select" | b"values" | b"table");
-            self.effects.verb = if is_query { Verb::Query } else { Verb::Other };
+            self.effects.verb = if is_query { StatementVerb::Query } else { StatementVerb::Other };
         }
         let (statement, effects) = (self.statement, &mut self.effects);
         if last_word == LastWord::Execute {
