@@ -163,7 +163,7 @@ impl<N> BackendModel<N> {
         }
         match kind {
             SentKind::Query | SentKind::FunctionCall | SentKind::Sync => {
-                self.batch = ImplicitTransaction::Ended
+                self.batch = ImplicitTransaction::Ended;
             }
             // Ignored if there is nothing that could be a COPY.
             kind if kind.is_of_copy() && self.front.is_none() => return false,
