@@ -21,7 +21,7 @@ const PROXY: &str = "CIPHERTOLL_DIFF_PROXY";
 const TRACE: &str = "CIPHERTOLL_DIFF_TRACE";
 
 /// The same ones on every machine: a change never fails because of inputs that it did not introduce.
-const DEFAULT_SESSIONS: u64 = 150;
+const DEFAULT_SESSIONS: u64 = 120;
 const DEFAULT_TIME: Duration = Duration::from_secs(35);
 
 pub(crate) const SHRINK_TRIES: usize = 150;
