@@ -1,4 +1,4 @@
-"""Settings for Django's own tests. SUITE_DRIVER, SUITE_SOCKET and SUITE_RESULTS come from scripts/test-drivers-django."""
+"""Settings for Django's own tests. SUITE_DRIVER, SUITE_SOCKET, SUITE_SERVER and SUITE_RESULTS come from scripts/test-drivers-django."""
 
 import os
 import unittest
@@ -9,7 +9,7 @@ driver = os.environ["SUITE_DRIVER"]
 path = os.environ["SUITE_SOCKET"]
 
 
-def database(name):
+def database(name, path=path):
     # The database exists already, so that other clients can be connected to it.
     common = {"NAME": name, "TEST": {"NAME": name}}
     if driver == "mysqlclient":
@@ -58,7 +58,7 @@ class Runner(DiscoverRunner):
         return Result
 
 
-DATABASES = {"default": database("suite"), "other": database("suite_other")}
+DATABASES = {"default": database("suite"), "other": database("suite_other", os.environ["SUITE_SERVER"])}
 TEST_RUNNER = "django_settings.Runner"
 SECRET_KEY = "django_tests_secret_key"
 PASSWORD_HASHERS = ["django.contrib.auth.hashers.MD5PasswordHasher"]
