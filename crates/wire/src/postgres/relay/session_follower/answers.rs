@@ -4,9 +4,9 @@ use crate::postgres::{
     codec::{
         command::{encode_flush, encode_query, encode_sync},
         kind,
-        message::{HEADER_BYTES, Header, MAX_GATHERED_PAYLOAD_BYTES},
+        message::{self, HEADER_BYTES, Header, MAX_GATHERED_PAYLOAD_BYTES},
+        reader::put_nul_terminated,
         report::Report,
-        severity::Severity,
         transaction::TransactionStatus,
     },
     error::Error,
@@ -20,7 +20,6 @@ use crate::postgres::{
             statements::{OnConnection, key},
         },
     },
-    server::write_error,
     sql::effects::{Deallocation, Discard, Effects},
 };
 
@@ -249,7 +248,7 @@ impl Followed<'_> {
             }
             Some(Note::InsertedParse { name, failure: Failure::IsKept, .. }) => {
                 let mut error = Vec::with_capacity(HEADER_BYTES + payload.len());
-                crate::postgres::codec::message::write(&mut error, kind::ERROR_RESPONSE, |out| {
+                message::write(&mut error, kind::ERROR_RESPONSE, |out| {
                     out.extend_from_slice(payload);
                     Ok(())
                 })?;
@@ -371,14 +370,23 @@ fn is_no_such_statement(payload: &[u8]) -> bool {
     Report::parse(payload).is_ok_and(|report| report.sqlstate == NO_SUCH_STATEMENT)
 }
 
-/// The server's error for a statement whose columns have changed.
+/// The server's error for a statement whose columns have changed. Drivers recognise it by the function, too.
 fn changed_type() -> Result<Vec<u8>, Error> {
-    let report = Report {
-        severity: Severity::Error,
-        sqlstate: *b"0A000",
-        message: b"cached plan must not change result type",
-    };
+    const FIELDS: [&str; 6] = [
+        "SERROR",
+        "VERROR",
+        "C0A000",
+        "Mcached plan must not change result type",
+        "Fplancache.c",
+        "RRevalidateCachedQuery",
+    ];
     let mut out = Vec::new();
-    write_error(&mut out, &report)?;
+    message::write(&mut out, kind::ERROR_RESPONSE, |out| {
+        for field in FIELDS {
+            put_nul_terminated(out, field.as_bytes());
+        }
+        out.push(0);
+        Ok(())
+    })?;
     Ok(out)
 }
