@@ -32,6 +32,8 @@ const MAX_TAG_BYTES: usize = DEALLOCATE_ALL.len() + 1;
 /// There is no such prepared statement (`invalid_sql_statement_name`).
 const NO_SUCH_STATEMENT: [u8; 5] = *b"26000";
 
+const NOT_PORTABLE: &str = "a prepared statement with a constant such as 'now', or that executes another one";
+
 /// What to do with a server's message.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum ReplyAction {
@@ -167,9 +169,7 @@ impl Followed<'_> {
         match note {
             Note::Parse { name, statement } => {
                 if !name.is_empty() && !statement.is_portable() {
-                    let reason =
-                        "a prepared statement with a constant such as 'now', or that executes another one";
-                    self.follower.effects.pin.get_or_insert(reason);
+                    self.follower.effects.pin.get_or_insert(NOT_PORTABLE);
                 }
                 self.statements.insert(&name, statement);
                 self.prepared.insert(&name, OnConnection::Statement);
@@ -208,6 +208,10 @@ impl Followed<'_> {
         let DescribeNote { name, statement, parameter_types, purpose } = note;
         let shape = Shape::new(parameter_types.unwrap_or_else(|| vec![0, 0]), columns);
         if purpose != DescribePurpose::Verify {
+            if !statement.is_portable() {
+                // It will be used later, without a name, too.
+                self.follower.effects.pin.get_or_insert(NOT_PORTABLE);
+            }
             // If it is known, the server has said the same before.
             let _ = statement.shape.set(shape);
             return Ok(());
