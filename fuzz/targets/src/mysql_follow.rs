@@ -37,7 +37,7 @@ struct FollowedSession {
     preparations: Preparations,
 }
 
-/// What becomes of a statement that must be prepared again.
+/// How the server answers when a statement is prepared again.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Preparations {
     Awaited,

@@ -18,7 +18,7 @@ fn names(mut client: impl Read) -> Option<[Option<String>; 2]> {
     client.read_exact(&mut length).ok()?;
     let mut message = vec![0; u32::from_be_bytes(length) as usize - 4];
     client.read_exact(&mut message).ok()?;
-    // The version precedes names and values, each of which ends with a NUL.
+    // The version comes first; then names and values, each ended by a NUL.
     let words: Vec<&[u8]> = message[4..].split(|byte| *byte == 0).collect();
     Some(["user", "database"].map(|name| {
         let at = words.iter().step_by(2).position(|word| *word == name.as_bytes())?;

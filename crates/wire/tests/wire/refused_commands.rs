@@ -1,4 +1,4 @@
-//! Commands that a relay refuses, and those that it leaves to the server to refuse.
+//! Commands that a relay refuses, and commands that it forwards for the server to refuse.
 
 use ciphertoll_wire::mysql::Error;
 use ciphertoll_wire::mysql::command::encode_ping;

@@ -1,5 +1,3 @@
-use std::hint::black_box;
-use std::time::Instant;
 
 use proptest::prelude::*;
 
@@ -219,33 +217,5 @@ proptest! {
         let name: String = name.char_indices().map(of_case).collect();
         let text = format!("SELECT {before}{name}{after}");
         prop_assert!(Scanner::of(text.as_bytes()).is_some());
-    }
-}
-
-/// How long usual texts take: `cargo test --release -p ciphertoll-wire unresettable -- --ignored --nocapture`.
-#[test]
-#[ignore = "a measurement"]
-#[expect(clippy::print_stderr, reason = "a measurement reports on stderr")]
-fn time_of_usual_texts() {
-    for text in [
-        "SELECT 1",
-        "SELECT id, name, email FROM users WHERE id = $1 LIMIT 1 --xy",
-        "UPDATE accounts SET balance = balance + $1 WHERE account_id = $2 RETURNING updated_at, version",
-        "SELECT t0.id, t0.created_at, t0.status, t0.org_id, t1.name FROM orders t0 JOIN customers t1 ON t1.id = \
-         t0.customer_id WHERE t0.organization_id = $1 AND t0.settings_id = $2 ORDER BY t0.created_at DESC LIMIT 50",
-        "SET LOCAL app.tenant = '17'",
-        "SELECT set_config('app.tenant', $1, true)",
-        "/* app */ SELECT id, name, email FROM users WHERE id = $1",
-    ] {
-        const ROUNDS: u32 = 1_000;
-        let round = || {
-            let begin = Instant::now();
-            for _ in 0..ROUNDS {
-                black_box(Scanner::of(black_box(text.as_bytes())));
-            }
-            begin.elapsed().as_nanos() as f64 / f64::from(ROUNDS)
-        };
-        let ns = (0..200).map(|_| round()).fold(f64::MAX, f64::min);
-        eprintln!("{ns:.1} ns: {} bytes: {text}", text.len());
     }
 }
