@@ -82,7 +82,7 @@ impl<M: Copy, const N: usize> NameSet<M, N> {
 }
 
 /// Makes letters lower case. Other bytes may become equal, too.
-pub(crate) const fn folded(chunk: [u8; CHUNK]) -> u32 {
+const fn folded(chunk: [u8; CHUNK]) -> u32 {
     u32::from_be_bytes(chunk) | u32::from_be_bytes([b' '; CHUNK])
 }
 
@@ -119,11 +119,11 @@ impl ChunkSet {
 
 /// The end of the pieces before, for names that are cut.
 #[derive(Debug, Default)]
-pub(crate) struct CutNames(ArrayVec<u8, { LONGEST - 1 }>);
+struct CutNames(ArrayVec<u8, { LONGEST - 1 }>);
 
 impl CutNames {
     /// The bytes around the cut in front of the next piece.
-    pub(crate) fn join(&mut self, piece: &[u8]) -> ArrayVec<u8, { 2 * (LONGEST - 1) }> {
+    fn join(&mut self, piece: &[u8]) -> ArrayVec<u8, { 2 * (LONGEST - 1) }> {
         let mut joint: ArrayVec<u8, { 2 * (LONGEST - 1) }> = self.0.iter().copied().collect();
         joint.extend(piece.iter().copied().take(LONGEST - 1));
         let kept = &piece[piece.len().saturating_sub(LONGEST - 1)..];
@@ -134,12 +134,101 @@ impl CutNames {
     }
 }
 
+/// What a name means.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Meaning<M> {
+    /// What has this name leaves this.
+    Leaves(&'static str),
+    /// It matters together with other parts of the text.
+    Marks(M),
+}
+
+/// What the words and signs of a text show, and the names that matter besides.
+pub(crate) trait Findings: TakeWords + Clone + Default {
+    type Mark: Copy;
+    /// A byte that shortens no search: a text that has it is searched completely.
+    const UNUSUAL: u8;
+
+    /// Calls `meets` with the index of each name that these bytes contain.
+    fn find_names(bytes: &[u8], meets: impl FnMut(usize));
+
+    fn meaning(index: usize) -> Meaning<Self::Mark>;
+
+    fn mark(&mut self, mark: Self::Mark);
+
+    /// Whether a statement that begins with these letters, in lower case, needs no search of its words.
+    fn begins_plainly(letters: &[u8; CHUNK]) -> bool;
+
+    fn found(&self) -> Option<&'static str>;
+}
+
+/// Looks for what a text may leave. Reads it in pieces, cut anywhere.
+#[derive(Debug, Default)]
+pub(crate) struct Scanner<F> {
+    /// The first name that leaves something, by its index.
+    pub(crate) name: Option<usize>,
+    cut: CutNames,
+    reader: WordReader,
+    pub(crate) findings: F,
+}
+
+impl<F: Findings> Scanner<F> {
+    /// Whether a complete text is one statement of a common kind without a name of interest: a shortcut for most texts.
+    /// What its literals and comments may look like besides does not matter: they are not executed.
+    pub(crate) fn is_plain(text: &[u8]) -> bool {
+        let first = text.trim_ascii_start().first_chunk();
+        let begins_plainly = first.is_some_and(|first| F::begins_plainly(&folded(*first).to_be_bytes()));
+        if !begins_plainly || !is_single_without(text, F::UNUSUAL) {
+            return false;
+        }
+        let mut is_plain = true;
+        F::find_names(text, |_| is_plain = false);
+        is_plain
+    }
+
+    /// What a complete text may leave.
+    pub(crate) fn of(text: &[u8]) -> Option<&'static str> {
+        if Self::is_plain(text) {
+            return None;
+        }
+        let mut scanner = Self::default();
+        scanner.names(text);
+        scanner.reader.read(text, &mut scanner.findings);
+        scanner.found()
+    }
+
+    pub(crate) fn read(&mut self, bytes: &[u8]) {
+        let joint = self.cut.join(bytes);
+        self.names(&joint);
+        self.names(bytes);
+        self.reader.read(bytes, &mut self.findings);
+    }
+
+    /// What the text may leave. Its last word counts as complete.
+    pub(crate) fn found(&self) -> Option<&'static str> {
+        if let Some(Meaning::Leaves(reason)) = self.name.map(F::meaning) {
+            return Some(reason);
+        }
+        let mut findings = self.findings.clone();
+        self.reader.clone().read(b" ", &mut findings);
+        findings.found()
+    }
+
+    /// The names in these bytes.
+    fn names(&mut self, bytes: &[u8]) {
+        F::find_names(bytes, |index| match F::meaning(index) {
+            Meaning::Leaves(_) => self.name = Some(self.name.map_or(index, |known| known.min(index))),
+            Meaning::Marks(mark) => self.findings.mark(mark),
+        });
+    }
+}
+
 /// More bytes than any word of interest has.
 const WORD_BYTES: usize = 16;
 
 /// Splits a text into words and single other bytes, in literals and comments, too.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct WordReader {
+struct WordReader {
     /// The word that is being read, in lower case; longer words are cut.
     word: ArrayVec<u8, WORD_BYTES>,
     /// The byte directly before it.
@@ -156,7 +245,7 @@ pub(crate) trait TakeWords {
 }
 
 impl WordReader {
-    pub(crate) fn read(&mut self, bytes: &[u8], target: &mut impl TakeWords) {
+    fn read(&mut self, bytes: &[u8], target: &mut impl TakeWords) {
         let mut rest = bytes;
         while let Some(byte) = rest.first() {
             let length = rest.iter().position(|byte| !is_of_word(*byte)).unwrap_or(rest.len());
@@ -193,7 +282,7 @@ pub(crate) fn is_space(byte: u8) -> bool {
 }
 
 /// Whether a complete text is a single statement without this byte.
-pub(crate) fn is_single_without(text: &[u8], sign: u8) -> bool {
+fn is_single_without(text: &[u8], sign: u8) -> bool {
     match memchr::memchr2(b';', sign, text) {
         None => true,
         Some(at) => text[at] == b';' && text[at + 1..].trim_ascii_start().is_empty(),

@@ -5,10 +5,10 @@
 //! IMMEDIATE` and with executable comments. A false positive costs a connection. Not seen: what stored routines,
 //! triggers and views do.
 
-use crate::text_search::{CutNames, NameSet, TakeWords, WordReader, folded, is_single_without, is_space};
+use crate::text_search::{self, Findings, Meaning, NameSet, TakeWords, is_space};
 
 /// Names, or parts of them, and what else matters together with other parts of a text.
-static NAMES: NameSet<Meaning, 9> = NameSet::of([
+static NAMES: NameSet<Meaning<Mark>, 9> = NameSet::of([
     // The texts of statements remain (MariaDB).
     ("profiling", 0, Meaning::Leaves("profiles of statements")),
     // The traces of statements remain (MySQL).
@@ -30,87 +30,11 @@ const AUTHORIZATION: &str = "SET SESSION AUTHORIZATION";
 const BINLOG: &str = "BINLOG";
 const COMPUTED: &str = "a text that is computed";
 
-#[derive(Debug, Clone, Copy)]
-enum Meaning {
-    /// What has this name leaves this.
-    Leaves(&'static str),
-    /// It matters together with other parts of the text.
-    Marks(Mark),
-}
-
-/// Reads a text in pieces, cut anywhere.
-#[derive(Debug, Default)]
-pub(crate) struct Scanner {
-    /// The first of [`NAMES`] that leaves something, by its index.
-    name: Option<usize>,
-    cut: CutNames,
-    reader: WordReader,
-    words: Words,
-}
-
-impl Scanner {
-    /// What a complete text may leave.
-    pub(crate) fn of(text: &[u8]) -> Option<&'static str> {
-        if is_plain(text) {
-            return None;
-        }
-        let mut scanner = Self::default();
-        scanner.names(text);
-        scanner.reader.read(text, &mut scanner.words);
-        scanner.found()
-    }
-
-    pub(crate) fn read(&mut self, bytes: &[u8]) {
-        let joint = self.cut.join(bytes);
-        self.names(&joint);
-        self.names(bytes);
-        self.reader.read(bytes, &mut self.words);
-    }
-
-    /// What the text may leave. Its last word counts as complete.
-    pub(crate) fn found(&self) -> Option<&'static str> {
-        let name = self.name.map(|index| NAMES.meaning(index));
-        if let Some(Meaning::Leaves(reason)) = name {
-            return Some(reason);
-        }
-        let mut words = self.words.clone();
-        self.reader.clone().read(b" ", &mut words);
-        words.found()
-    }
-
-    /// The names in these bytes.
-    fn names(&mut self, bytes: &[u8]) {
-        NAMES.find(bytes, |index| match NAMES.meaning(index) {
-            Meaning::Leaves(_) => self.name = Some(self.name.map_or(index, |known| known.min(index))),
-            Meaning::Marks(mark) => self.words.mark(mark),
-        });
-    }
-}
-
-/// Whether a complete text is one statement of a common kind without a name of interest: a shortcut for most texts.
-/// What its literals and comments may look like besides does not matter: they are not executed.
-fn is_plain(text: &[u8]) -> bool {
-    if !begins_plainly(text) || !is_single_without(text, b';') {
-        return false;
-    }
-    let mut is_plain = true;
-    NAMES.find(text, |_| is_plain = false);
-    is_plain
-}
-
-/// Whether the first word is that of a statement that is no `SET`, `PREPARE`, `BINLOG` and the like.
-fn begins_plainly(text: &[u8]) -> bool {
-    let Some(first) = text.trim_ascii_start().first_chunk() else { return false };
-    // The beginnings of SELECT, INSERT, UPDATE, DELETE, REPLACE, WITH, VALUES, START, COMMIT and ROLLBACK.
-    matches!(
-        &folded(*first).to_be_bytes(),
-        b"sele" | b"inse" | b"upda" | b"dele" | b"repl" | b"with" | b"valu" | b"star" | b"comm" | b"roll"
-    )
-}
+pub(crate) type Scanner = text_search::Scanner<Words>;
 
 /// What words and signs show, in literals and comments, too.
 #[derive(Debug, Clone, Default)]
-struct Words {
+pub(crate) struct Words {
     expected: Expected,
     /// The last sign that is not white space.
     sign: u8,
@@ -144,7 +68,7 @@ enum Expected {
 
 /// What is somewhere in the text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Mark {
+pub(crate) enum Mark {
     Role,
     Group,
     Authorization,
@@ -163,12 +87,34 @@ enum Mark {
 }
 
 impl Words {
+    fn has(&self, mark: Mark) -> bool {
+        self.marks >> mark as u16 & 1 == 1
+    }
+}
+
+impl Findings for Words {
+    type Mark = Mark;
+    const UNUSUAL: u8 = b';';
+
+    fn find_names(bytes: &[u8], meets: impl FnMut(usize)) {
+        NAMES.find(bytes, meets);
+    }
+
+    fn meaning(index: usize) -> Meaning<Mark> {
+        NAMES.meaning(index)
+    }
+
     fn mark(&mut self, mark: Mark) {
         self.marks |= 1 << mark as u16;
     }
 
-    fn has(&self, mark: Mark) -> bool {
-        self.marks >> mark as u16 & 1 == 1
+    /// No `SET`, `PREPARE`, `BINLOG` and the like.
+    fn begins_plainly(letters: &[u8; 4]) -> bool {
+        // The beginnings of SELECT, INSERT, UPDATE, DELETE, REPLACE, WITH, VALUES, START, COMMIT and ROLLBACK.
+        matches!(
+            letters,
+            b"sele" | b"inse" | b"upda" | b"dele" | b"repl" | b"with" | b"valu" | b"star" | b"comm" | b"roll"
+        )
     }
 
     fn found(&self) -> Option<&'static str> {

@@ -5,10 +5,10 @@
 //! `PREPARE`. A false positive costs a connection. Not seen: what functions of the database do, and texts that
 //! arrive as values.
 
-use crate::text_search::{CutNames, NameSet, TakeWords, WordReader, folded, is_single_without, is_space};
+use crate::text_search::{self, Findings, Meaning, NameSet, TakeWords, is_space};
 
 /// Names of functions, or parts of them, and what else matters together with other parts of a text.
-static NAMES: NameSet<Meaning, 37> = NameSet::of([
+static NAMES: NameSet<Meaning<Mark>, 37> = NameSet::of([
     ("pg_backup_start", 0, Meaning::Leaves(BACKUP)),
     ("pg_start_backup", 8, Meaning::Leaves(BACKUP)),
     ("pg_replication_origin_session_setup", 14, Meaning::Leaves(ORIGIN)),
@@ -63,93 +63,11 @@ const UNICODE: &str = "a name with Unicode escapes";
 const COMPUTED: &str = "a text that is computed";
 const LANGUAGE: &str = "DO in another language";
 
-#[derive(Debug, Clone, Copy)]
-enum Meaning {
-    /// The function leaves this.
-    Leaves(&'static str),
-    /// It matters together with other parts of the text.
-    Marks(Mark),
-}
-
-/// Reads a text in pieces, cut anywhere.
-#[derive(Debug, Default)]
-pub(crate) struct Scanner {
-    /// The first of [`NAMES`] that leaves something, by its index.
-    function: Option<usize>,
-    cut: CutNames,
-    reader: WordReader,
-    words: Words,
-}
-
-impl Scanner {
-    /// Whether a complete text is so common that nothing need be searched in it, nor a `SET`.
-    pub(crate) fn is_plain(text: &[u8]) -> bool {
-        is_plain(text)
-    }
-
-    /// What a complete text may leave.
-    pub(crate) fn of(text: &[u8]) -> Option<&'static str> {
-        if is_plain(text) {
-            return None;
-        }
-        let mut scanner = Self::default();
-        scanner.names(text);
-        scanner.reader.read(text, &mut scanner.words);
-        scanner.found()
-    }
-
-    pub(crate) fn read(&mut self, bytes: &[u8]) {
-        let joint = self.cut.join(bytes);
-        self.names(&joint);
-        self.names(bytes);
-        self.reader.read(bytes, &mut self.words);
-    }
-
-    /// What the text may leave. Its last word counts as complete.
-    pub(crate) fn found(&self) -> Option<&'static str> {
-        let function = self.function.map(|index| NAMES.meaning(index));
-        if let Some(Meaning::Leaves(reason)) = function {
-            return Some(reason);
-        }
-        let mut words = self.words.clone();
-        self.reader.clone().read(b" ", &mut words);
-        words.found()
-    }
-
-    /// The names in these bytes.
-    fn names(&mut self, bytes: &[u8]) {
-        NAMES.find(bytes, |index| match NAMES.meaning(index) {
-            Meaning::Leaves(_) => self.function = Some(self.function.map_or(index, |known| known.min(index))),
-            Meaning::Marks(mark) => self.words.mark(mark),
-        });
-    }
-}
-
-/// Whether a complete text is one statement of a common kind without a name of interest: a shortcut for most texts.
-/// What its literals and comments may look like besides does not matter: they are not executed.
-fn is_plain(text: &[u8]) -> bool {
-    // Unicode escapes begin with `U&`.
-    if !begins_plainly(text) || !is_single_without(text, b'&') {
-        return false;
-    }
-    let mut is_plain = true;
-    NAMES.find(text, |_| is_plain = false);
-    is_plain
-}
-
-/// Whether the first word is that of a statement that is no `SET`, `LOAD`, `DO` and the like.
-fn begins_plainly(text: &[u8]) -> bool {
-    let Some(first) = text.trim_ascii_start().first_chunk() else { return false };
-    // The beginnings of SELECT, INSERT, UPDATE, DELETE, WITH, VALUES, MERGE, START, COMMIT and ROLLBACK.
-    matches!(
-        &folded(*first).to_be_bytes(),
-        b"sele" | b"inse" | b"upda" | b"dele" | b"with" | b"valu" | b"merg" | b"star" | b"comm" | b"roll"
-    )
-}
+pub(crate) type Scanner = text_search::Scanner<Words>;
 
 /// What words and signs show, in literals and comments, too.
 #[derive(Debug, Clone, Default)]
-struct Words {
+pub(crate) struct Words {
     place: Place,
     expected: Expected,
     marks: u16,
@@ -182,7 +100,7 @@ enum Expected {
 
 /// What is somewhere in the text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Mark {
+pub(crate) enum Mark {
     Load,
     Do,
     Execute,
@@ -205,12 +123,35 @@ enum Mark {
 }
 
 impl Words {
+    fn has(&self, mark: Mark) -> bool {
+        self.marks >> mark as u16 & 1 == 1
+    }
+}
+
+impl Findings for Words {
+    type Mark = Mark;
+    // Unicode escapes begin with `U&`.
+    const UNUSUAL: u8 = b'&';
+
+    fn find_names(bytes: &[u8], meets: impl FnMut(usize)) {
+        NAMES.find(bytes, meets);
+    }
+
+    fn meaning(index: usize) -> Meaning<Mark> {
+        NAMES.meaning(index)
+    }
+
     fn mark(&mut self, mark: Mark) {
         self.marks |= 1 << mark as u16;
     }
 
-    fn has(&self, mark: Mark) -> bool {
-        self.marks >> mark as u16 & 1 == 1
+    /// No `SET`, `LOAD`, `DO` and the like.
+    fn begins_plainly(letters: &[u8; 4]) -> bool {
+        // The beginnings of SELECT, INSERT, UPDATE, DELETE, WITH, VALUES, MERGE, START, COMMIT and ROLLBACK.
+        matches!(
+            letters,
+            b"sele" | b"inse" | b"upda" | b"dele" | b"with" | b"valu" | b"merg" | b"star" | b"comm" | b"roll"
+        )
     }
 
     fn found(&self) -> Option<&'static str> {

@@ -136,8 +136,8 @@ proptest! {
         }
         let mut whole = Scanner::default();
         whole.read(&text);
-        if is_plain(&text) {
-            prop_assert!(whole.name.is_none() && !whole.words.has(Mark::PerformanceSchema));
+        if Scanner::is_plain(&text) {
+            prop_assert!(whole.name.is_none() && !whole.findings.has(Mark::PerformanceSchema));
         } else {
             prop_assert_eq!(Scanner::of(&text), whole.found());
         }

@@ -1,4 +1,3 @@
-
 use proptest::prelude::*;
 
 use super::*;
@@ -186,9 +185,9 @@ proptest! {
         }
         let mut whole = Scanner::default();
         whole.read(&text);
-        if is_plain(&text) {
+        if Scanner::is_plain(&text) {
             let marks = [Mark::Setter, Mark::Executor, Mark::UnicodeName];
-            prop_assert!(whole.function.is_none() && !marks.iter().any(|mark| whole.words.has(*mark)));
+            prop_assert!(whole.name.is_none() && !marks.iter().any(|mark| whole.findings.has(*mark)));
         } else {
             prop_assert_eq!(Scanner::of(&text), whole.found());
         }
