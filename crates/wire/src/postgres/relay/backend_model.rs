@@ -25,6 +25,8 @@ pub(crate) struct BackendModel<N> {
     /// Whether the server has answered something to the front.
     front_progress: FrontAnswer,
     copy: Copy,
+    /// What was sent behind `rest` while the server awaited data: most are many, and need no entries.
+    late_data: LateData,
     skip: Skip,
     batch: ImplicitTransaction,
     /// `ReadyForQuery`s that may come in addition: for `Sync`s that a failed COPY has ignored, or has not.
@@ -78,6 +80,14 @@ enum Copy {
     In,
 }
 
+/// Messages within the data of a COPY.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+struct LateData {
+    has_data: bool,
+    syncs_before_data: u32,
+    syncs_in_data: u32,
+}
+
 /// Whether the server skips messages after an error.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Skip {
@@ -116,6 +126,7 @@ impl<N> Default for BackendModel<N> {
             rest: VecDeque::new(),
             front_progress: FrontAnswer::None,
             copy: Copy::None,
+            late_data: LateData::default(),
             skip: Skip::None,
             batch: ImplicitTransaction::Ended,
             spare_ready: 0,
@@ -161,6 +172,9 @@ impl<N> BackendModel<N> {
         if self.skip != Skip::None && !self.send_while_skipping(kind) {
             return false;
         }
+        if self.copy == Copy::In && self.send_data(kind) {
+            return true;
+        }
         match kind {
             SentKind::Query | SentKind::FunctionCall | SentKind::Sync => {
                 self.batch = ImplicitTransaction::Ended;
@@ -182,6 +196,26 @@ impl<N> BackendModel<N> {
             self.rest.push_back(sent);
         }
         true
+    }
+
+    /// Records a message that a COPY reads. Returns false for others.
+    fn send_data(&mut self, kind: SentKind) -> bool {
+        if !self.awaits_data() {
+            return false;
+        }
+        let late = &mut self.late_data;
+        match kind {
+            SentKind::CopyData => late.has_data = true,
+            SentKind::Sync if late.has_data => late.syncs_in_data = late.syncs_in_data.saturating_add(1),
+            SentKind::Sync => late.syncs_before_data = late.syncs_before_data.saturating_add(1),
+            _ => return false,
+        }
+        true
+    }
+
+    /// Whether the server reads the data of a COPY, whose end was not sent.
+    pub(crate) fn awaits_data(&self) -> bool {
+        self.copy == Copy::In && !self.rest.iter().any(|sent| sent.kind == SentKind::CopyEnd)
     }
 
     /// Whether the message is more than skipped.
@@ -314,6 +348,7 @@ impl<N> BackendModel<N> {
     /// A COPY has read its data up to the first `CopyDone`, and has ignored each `Sync` before it.
     fn end_copy(&mut self) {
         self.copy = Copy::None;
+        self.late_data = LateData::default();
         while let Some(sent) = self.rest.pop_front() {
             if sent.kind == SentKind::CopyEnd {
                 let is_of_batch = self.front.as_ref().is_some_and(|front| front.kind == SentKind::Execute);
@@ -362,7 +397,11 @@ impl<N> BackendModel<N> {
                 count += 1;
             }
         }
-        count
+        let late = std::mem::take(&mut self.late_data);
+        if has_data || failure == CopyFailure::AtAnyTime {
+            count += late.syncs_before_data;
+        }
+        count.saturating_add(late.syncs_in_data)
     }
 
     /// The server skips the messages up to a `Sync`; one of `doubtful` earlier ones may have ended that.
@@ -416,10 +455,8 @@ impl<N> BackendModel<N> {
             is_copying_in &= sent.kind != SentKind::CopyEnd;
             is_owed
         };
-        let has_all_data =
-            self.copy == Copy::None || self.rest.iter().any(|sent| sent.kind == SentKind::CopyEnd);
         let is_front_owed =
-            has_all_data && self.front.as_ref().is_some_and(|front| front.kind.ends_with_ready());
+            !self.awaits_data() && self.front.as_ref().is_some_and(|front| front.kind.ends_with_ready());
         if is_front_owed || self.rest.iter().any(is_owed) {
             return Outlook::Owed;
         }
@@ -434,3 +471,6 @@ impl<N> BackendModel<N> {
         if self.spare_ready > 0 { Outlook::CleanUnlessMore } else { Outlook::Clean }
     }
 }
+
+#[cfg(test)]
+mod tests;

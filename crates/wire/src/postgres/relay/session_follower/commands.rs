@@ -37,9 +37,14 @@ impl Followed<'_> {
         parameters: &Parameters,
         model: &mut FollowedModel,
     ) -> Result<MessageAction, Error> {
-        if model.is_skipping() && header.kind != kind::SYNC {
-            // The server skips it; if not, it was not scanned.
-            self.follower.leave(Remains::Anything);
+        if model.is_skipping() && header.kind != kind::SYNC || model.awaits_data() {
+            if !matches!(
+                header.kind,
+                kind::COPY_DATA | kind::COPY_DONE | kind::COPY_FAIL | kind::SYNC | kind::FLUSH
+            ) {
+                // The server skips it, or ends the session; if not, it was not scanned.
+                self.follower.leave(Remains::Anything);
+            }
             return Ok(FORWARD);
         }
         if let Some(action) = self.before(header, input, model)? {

@@ -83,7 +83,7 @@ impl Followed<'_> {
             if changes || name.is_empty() && sent.kind == SentKind::Query {
                 return match is_earlier {
                     // The server awaits data, and ends the session at anything else.
-                    true if model.is_copying_in() => Availability::Certain,
+                    true if model.awaits_data() => Availability::Certain,
                     true => Availability::Open,
                     false => Availability::IfExecuted,
                 };
@@ -197,13 +197,14 @@ impl Followed<'_> {
             };
             if is_failed {
                 self.close_stand_in(&name, &mut insert, model)?;
-            } else if name_use == NameUse::Mentions
-                || !self.put_statement(&name, &statement, failure, &mut insert, model)?
-            {
+            } else if name_use == NameUse::Mentions {
                 put_parse(&mut insert, &name, "")?;
                 let (what, name) = (OnConnection::StandIn, name.clone());
                 model.send(SentKind::Parse, Some(Box::new(Note::InsertedParse { name, what, failure })));
-            } else if statement.returns_rows() && failure == Failure::IsKept {
+            } else if self.put_statement(&name, &statement, failure, &mut insert, model)?
+                && statement.returns_rows()
+                && failure == Failure::IsKept
+            {
                 put_of_statement(&mut insert, kind::DESCRIBE, &name)?;
                 describe(name, statement, DescribePurpose::Verify, model);
             }
