@@ -157,7 +157,7 @@ pub(crate) trait Findings: TakeWords + Clone + Default {
     fn mark(&mut self, mark: Self::Mark);
 
     /// Whether a statement that begins with these letters, in lower case, needs no search of its words.
-    fn begins_plainly(letters: &[u8; CHUNK]) -> bool;
+    fn begins_plainly(letters: [u8; CHUNK]) -> bool;
 
     fn found(&self) -> Option<&'static str>;
 }
@@ -177,7 +177,7 @@ impl<F: Findings> Scanner<F> {
     /// What its literals and comments may look like besides does not matter: they are not executed.
     pub(crate) fn is_plain(text: &[u8]) -> bool {
         let first = text.trim_ascii_start().first_chunk();
-        let begins_plainly = first.is_some_and(|first| F::begins_plainly(&folded(*first).to_be_bytes()));
+        let begins_plainly = first.is_some_and(|first| F::begins_plainly(folded(*first).to_be_bytes()));
         if !begins_plainly || !is_single_without(text, F::UNUSUAL) {
             return false;
         }

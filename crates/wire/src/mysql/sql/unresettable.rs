@@ -109,10 +109,10 @@ impl Findings for Words {
     }
 
     /// No `SET`, `PREPARE`, `BINLOG` and the like.
-    fn begins_plainly(letters: &[u8; 4]) -> bool {
+    fn begins_plainly(letters: [u8; 4]) -> bool {
         // The beginnings of SELECT, INSERT, UPDATE, DELETE, REPLACE, WITH, VALUES, START, COMMIT and ROLLBACK.
         matches!(
-            letters,
+            &letters,
             b"sele" | b"inse" | b"upda" | b"dele" | b"repl" | b"with" | b"valu" | b"star" | b"comm" | b"roll"
         )
     }

@@ -83,9 +83,9 @@ enum Copy {
 /// Messages within the data of a COPY.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 struct LateData {
-    has_data: bool,
-    syncs_before_data: u32,
-    syncs_in_data: u32,
+    has_begun: bool,
+    syncs_before: u32,
+    syncs_within: u32,
 }
 
 /// Whether the server skips messages after an error.
@@ -205,9 +205,9 @@ impl<N> BackendModel<N> {
         }
         let late = &mut self.late_data;
         match kind {
-            SentKind::CopyData => late.has_data = true,
-            SentKind::Sync if late.has_data => late.syncs_in_data = late.syncs_in_data.saturating_add(1),
-            SentKind::Sync => late.syncs_before_data = late.syncs_before_data.saturating_add(1),
+            SentKind::CopyData => late.has_begun = true,
+            SentKind::Sync if late.has_begun => late.syncs_within = late.syncs_within.saturating_add(1),
+            SentKind::Sync => late.syncs_before = late.syncs_before.saturating_add(1),
             _ => return false,
         }
         true
@@ -399,9 +399,9 @@ impl<N> BackendModel<N> {
         }
         let late = std::mem::take(&mut self.late_data);
         if has_data || failure == CopyFailure::AtAnyTime {
-            count += late.syncs_before_data;
+            count += late.syncs_before;
         }
-        count.saturating_add(late.syncs_in_data)
+        count.saturating_add(late.syncs_within)
     }
 
     /// The server skips the messages up to a `Sync`; one of `doubtful` earlier ones may have ended that.

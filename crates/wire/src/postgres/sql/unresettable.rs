@@ -146,10 +146,10 @@ impl Findings for Words {
     }
 
     /// No `SET`, `LOAD`, `DO` and the like.
-    fn begins_plainly(letters: &[u8; 4]) -> bool {
+    fn begins_plainly(letters: [u8; 4]) -> bool {
         // The beginnings of SELECT, INSERT, UPDATE, DELETE, WITH, VALUES, MERGE, START, COMMIT and ROLLBACK.
         matches!(
-            letters,
+            &letters,
             b"sele" | b"inse" | b"upda" | b"dele" | b"with" | b"valu" | b"merg" | b"star" | b"comm" | b"roll"
         )
     }
