@@ -267,6 +267,47 @@ fn a_statement_that_changes_something_waits_for_its_columns() {
 }
 
 #[test]
+fn the_types_of_parameters_come_before_what_fails_in_a_description() {
+    let (sql, ask) = ("DELETE FROM t WHERE b = $1 RETURNING a", [describe("s"), sync()].concat());
+    let again = [typed_parse("s", sql, INT), describe("s"), flush()].concat();
+    let mut site = moved(sql, INT, &column("a", TEXT, 1));
+    assert_eq!(site.up(&ask, 1000), again);
+    assert_eq!(site.down(&answers("EZ"), 3), [parameter(INT), answers("EZ")].concat());
+
+    let mut site = moved(sql, INT, &column("a", TEXT, 1));
+    site.up(&ask, 1000);
+    site.down(&[answers("1"), parameter(INT), column("b", TEXT, 1)].concat(), 3);
+    site.go_on();
+    let down = site.down(&answers("3EZ"), 4);
+    assert!(down.starts_with(&parameter(INT)) && down.windows(7).any(|bytes| bytes == b"C0A000\0"));
+}
+
+#[test]
+fn a_statement_without_rows_is_described_without_its_tables() {
+    let sql = "INSERT INTO t VALUES ($1)";
+    let mut site = moved(sql, INT, &answers("n"));
+    let empty = typed_parse("s", "", INT);
+    let (ask, use_it) = ([describe("s")].concat(), [execute("s"), sync()].concat());
+    let sent = site.up(&[&ask[..], &ask, &use_it].concat(), 1000);
+    let again = [close("s"), typed_parse("s", sql, INT)].concat();
+    assert_eq!(sent, [&empty[..], &ask, &ask, &again, &use_it].concat());
+    let (described, down) = ([parameter(INT), answers("n")].concat(), answers("312CZ"));
+    let down = site.down(&[&answers("1")[..], &described, &described, &down].concat(), 3);
+    assert_eq!(down, [&described[..], &described, &answers("2CZ")].concat());
+}
+
+#[test]
+fn a_portal_that_is_suspended_or_fails_has_effects() {
+    for answer in ["12DsZ", "12DEZ"] {
+        let mut site = Site::default();
+        let call = "SELECT set_config('work_mem', '8MB', false)";
+        site.up(&[parse("", call), execute(""), sync()].concat(), 1000);
+        site.down(&answers(answer), 1000);
+        assert_eq!(site.follow.settle().pin, Some("set_config"), "{answer}");
+    }
+}
+
+#[test]
 fn a_batch_behind_one_that_may_have_failed_waits() {
     let mut site = moved("INSERT INTO t VALUES ($1)", INT, &answers("n"));
     // Two pipelined batches; the first fails before the statement.
@@ -329,7 +370,7 @@ fn what_the_server_has_not_confirmed_is_not_done() {
 
 #[test]
 fn sql_finds_statements_of_the_protocol() {
-    let stand_in = [parse("s", ""), sync()].concat();
+    let stand_in = [typed_parse("s", "", INT), sync()].concat();
     for sql in ["BEGIN; DEALLOCATE s", "PREPARE s AS SELECT 1"] {
         let mut site = moved("INSERT INTO t VALUES ($1)", INT, &answers("n"));
         assert_eq!(site.up(&query(sql), 3), stand_in, "{sql}");

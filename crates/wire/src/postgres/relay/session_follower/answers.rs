@@ -59,7 +59,10 @@ pub(crate) fn needed_bytes(header: Header, model: &mut FollowedModel) -> Result<
             return Ok(header.payload_bytes.min(MAX_TAG_BYTES));
         }
         (kind::PARAMETER_DESCRIPTION | kind::ROW_DESCRIPTION, Some(Note::Describe(_)))
-        | (kind::ERROR_RESPONSE, Some(Note::InsertedParse { failure: Failure::IsKept, .. })) => true,
+        | (
+            kind::ERROR_RESPONSE,
+            Some(Note::InsertedParse { failure: Failure::IsKept | Failure::IsOfDescribe, .. }),
+        ) => true,
         (kind::ERROR_RESPONSE, _) if is_in_copy => true,
         (kind::ERROR_RESPONSE, Some(Note::Query(note))) => note.error.is_some(),
         _ => false,
@@ -188,13 +191,13 @@ impl Followed<'_> {
                 Some(statement) => drop(self.follower.portals.insert(portal, statement)),
                 None => drop(self.follower.portals.remove(&portal)),
             },
-            Note::Execute { portal } if kind == kind::COMMAND_COMPLETE => self.executed(&portal, payload),
-            Note::Execute { .. } | Note::Query(_) | Note::InsertedSync | Note::Refusal { .. } => {}
+            Note::Execute { portal } => self.executed(&portal, payload),
+            Note::Query(_) | Note::InsertedSync | Note::Refusal { .. } => {}
         }
         Ok(())
     }
 
-    /// The server has executed a portal to its end.
+    /// The server has executed a portal, to its end if it sends a `tag`, or until it failed.
     fn executed(&mut self, portal: &[u8], tag: &[u8]) {
         let Some(statement) = self.follower.portals.get(portal).cloned() else { return };
         if tag == DISCARD_ALL && statement.effects.discard == Discard::All {
@@ -240,6 +243,7 @@ impl Followed<'_> {
         let is_hidden =
             |sent: &Sent<Option<Box<Note>>>| sent.note.as_ref().is_some_and(|note| note.is_hidden());
         let has_hidden = model.newest_first().any(is_hidden);
+        let is_aborted = model.transaction() == TransactionStatus::Failed;
         match model.current().and_then(|sent| sent.note.as_deref_mut()) {
             Some(Note::Refusal { error }) => {
                 action = ReplyAction::Replace(std::mem::take(error));
@@ -251,13 +255,13 @@ impl Followed<'_> {
                 }
             }
             Some(Note::InsertedParse { name, failure: Failure::IsKept, .. }) => {
-                let mut error = Vec::with_capacity(HEADER_BYTES + payload.len());
-                message::write(&mut error, kind::ERROR_RESPONSE, |out| {
-                    out.extend_from_slice(payload);
-                    Ok(())
-                })?;
-                self.follower.unusable.push((key(name).to_vec(), error));
+                self.follower.unusable.push((key(name).to_vec(), error_message(payload)?));
                 action = ReplyAction::Discard;
+            }
+            Some(Note::InsertedParse { name, failure: Failure::IsOfDescribe, .. }) if !is_aborted => {
+                let mut answer = self.parameter_description(name)?;
+                answer.extend(error_message(payload)?);
+                action = ReplyAction::Replace(answer);
             }
             Some(Note::InsertedSync) => action = ReplyAction::Discard,
             _ => {}
@@ -271,13 +275,15 @@ impl Followed<'_> {
             _ => {}
         }
         let failure = if model.is_copying_in() { copy_failure(payload) } else { CopyFailure::AtAnyTime };
-        if let Some(Sent { note: Some(note), .. }) = model.fail(failure)
-            && let Note::Parse { name, .. } = *note
-            && name.is_empty()
-        {
+        match model.fail(failure).and_then(|failed| failed.note).as_deref() {
             // The server drops it before it reads the new text.
-            self.statements.remove(b"");
-            self.prepared.remove(b"");
+            Some(Note::Parse { name, .. }) if name.is_empty() => {
+                self.statements.remove(b"");
+                self.prepared.remove(b"");
+            }
+            // Not everything that it has done is undone.
+            Some(Note::Execute { portal }) => self.executed(portal, b""),
+            _ => {}
         }
         if has_hidden && model.is_in_doubt() {
             return Err(Error::protocol("response", "it is not known which command has failed"));
@@ -375,6 +381,16 @@ fn is_no_such_statement(payload: &[u8]) -> bool {
 }
 
 /// The server's error for a statement whose columns have changed. Drivers recognise it by the function, too.
+/// The server's error again.
+fn error_message(payload: &[u8]) -> Result<Vec<u8>, Error> {
+    let mut error = Vec::with_capacity(HEADER_BYTES + payload.len());
+    message::write(&mut error, kind::ERROR_RESPONSE, |out| {
+        out.extend_from_slice(payload);
+        Ok(())
+    })?;
+    Ok(error)
+}
+
 fn changed_type() -> Result<Vec<u8>, Error> {
     const FIELDS: [&str; 6] = [
         "SERROR",

@@ -61,6 +61,8 @@ pub(crate) struct QueryNote {
 pub(crate) enum Failure {
     /// The client: the error is that of its own next message.
     IsAnswered,
+    /// The same, and that message is a `Describe`, whose answer has begun with the types of the parameters.
+    IsOfDescribe,
     /// A `Sync` of the proxy follows.
     IsKept,
 }

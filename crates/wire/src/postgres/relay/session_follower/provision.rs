@@ -4,16 +4,17 @@ use std::sync::Arc;
 
 use crate::postgres::{
     codec::{
-        command::{encode_flush, put_of_statement, put_parse},
+        command::{encode_flush, put_of_statement},
         kind,
     },
     error::Error,
     relay::{
-        backend_model::SentKind,
+        backend_model::{Sent, SentKind},
         session_follower::{
             BatchExecution, Followed, FollowedModel, MessageAction, Speculation, left_by_parse,
             notes::{DescribePurpose, Failure, Note},
             own_messages::{close, describe, put_refusal},
+            shape::Shape,
             statements::{ClientStatement, OnConnection, key},
         },
     },
@@ -26,6 +27,8 @@ enum Availability {
     /// It knows it if the messages in front of the next one succeed; otherwise it skips that one.
     IfExecuted,
     Missing(Arc<ClientStatement>),
+    /// It has, or will have, another one of this name.
+    StandIn(Arc<ClientStatement>),
     /// That depends on answers that are owed.
     Open,
 }
@@ -82,6 +85,7 @@ impl Followed<'_> {
             };
             if changes || name.is_empty() && sent.kind == SentKind::Query {
                 return match is_earlier {
+                    false if is_stand_in(sent, name) => Availability::StandIn(Arc::clone(statement)),
                     // The server awaits data, and ends the session at anything else.
                     true if model.awaits_data() => Availability::Certain,
                     true => Availability::Open,
@@ -89,7 +93,10 @@ impl Followed<'_> {
                 };
             }
         }
-        Availability::Missing(Arc::clone(statement))
+        match self.prepared.get(name) {
+            Some(OnConnection::StandIn) => Availability::StandIn(Arc::clone(statement)),
+            _ => Availability::Missing(Arc::clone(statement)),
+        }
     }
 
     /// What must be sent, or awaited, before a message that uses this statement.
@@ -102,21 +109,37 @@ impl Followed<'_> {
         let statement = match self.availability(name, model) {
             Availability::Certain | Availability::IfExecuted => return Ok(None),
             Availability::Open => return Ok(Some(self.wait())),
-            Availability::Missing(statement) => statement,
+            Availability::StandIn(statement) if executes == Executes::Nothing && !statement.returns_rows() => {
+                return Ok(None);
+            }
+            Availability::Missing(statement) | Availability::StandIn(statement) => statement,
         };
         if model.is_in_doubt() {
             return Ok(None);
         }
         let mut insert = Vec::new();
+        if executes == Executes::Nothing && !statement.returns_rows() {
+            // The server describes it without a look at the tables.
+            let Some(shape) = statement.shape.get() else { return Ok(None) };
+            self.put_stand_in(name, shape, Failure::IsAnswered, &mut insert, model)?;
+            return Ok(Some(MessageAction::InsertBefore(insert)));
+        }
         if let Some(at) = self.follower.unusable.iter().position(|(own, _)| own == key(name)) {
-            let (_, error) = self.follower.unusable.swap_remove(at);
+            let (_, mut error) = self.follower.unusable.swap_remove(at);
+            if executes == Executes::Nothing {
+                error = [self.parameter_description(name)?, error].concat();
+            }
             self.close_stand_in(name, &mut insert, model)?;
             put_refusal(&mut insert)?;
             model.send(SentKind::Parse, Some(Box::new(Note::Refusal { error })));
             return Ok(Some(MessageAction::InsertBefore(insert)));
         }
+        let failure = match executes {
+            Executes::Next => Failure::IsAnswered,
+            Executes::Nothing => Failure::IsOfDescribe,
+        };
         // If its meaning is not known, the server says that there is no such statement.
-        if !self.put_statement(name, &statement, Failure::IsAnswered, &mut insert, model)? {
+        if !self.put_statement(name, &statement, failure, &mut insert, model)? {
             return Ok(None);
         }
         if statement.returns_rows() {
@@ -133,6 +156,28 @@ impl Followed<'_> {
             }
         }
         Ok(Some(MessageAction::InsertBefore(insert)))
+    }
+
+    /// Prepares nothing under the name of a statement. It is described as one that returns no rows.
+    fn put_stand_in(
+        &mut self,
+        name: &[u8],
+        shape: &Shape,
+        failure: Failure,
+        insert: &mut Vec<u8>,
+        model: &mut FollowedModel,
+    ) -> Result<(), Error> {
+        insert.extend_from_slice(&shape.empty_parse(name)?);
+        self.follower.leave(left_by_parse(name));
+        let (name, what) = (name.to_vec(), OnConnection::StandIn);
+        model.send(SentKind::Parse, Some(Box::new(Note::InsertedParse { name, what, failure })));
+        Ok(())
+    }
+
+    /// What the server has said of the parameters of a statement.
+    pub(super) fn parameter_description(&self, name: &[u8]) -> Result<Vec<u8>, Error> {
+        let shape = self.statements.get(name).and_then(|statement| statement.shape.get());
+        shape.map_or(Ok(Vec::new()), Shape::parameter_description)
     }
 
     /// Prepares the statement again, as the client knows it. Returns false if that is not possible.
@@ -160,7 +205,9 @@ impl Followed<'_> {
         insert: &mut Vec<u8>,
         model: &mut FollowedModel,
     ) -> Result<(), Error> {
-        if self.prepared.get(name) == Some(OnConnection::StandIn) {
+        if self.prepared.get(name) == Some(OnConnection::StandIn)
+            || model.newest_first().any(|sent| is_stand_in(sent, name))
+        {
             close(name, insert, model)?;
         }
         Ok(())
@@ -192,15 +239,16 @@ impl Followed<'_> {
             }
             let statement = match self.availability(&name, model) {
                 Availability::Certain | Availability::IfExecuted => continue,
+                Availability::StandIn(_) if name_use == NameUse::Mentions => continue,
                 Availability::Open => return Ok(Prepared::Waits),
-                Availability::Missing(statement) => statement,
+                Availability::Missing(statement) | Availability::StandIn(statement) => statement,
             };
             if is_failed {
                 self.close_stand_in(&name, &mut insert, model)?;
             } else if name_use == NameUse::Mentions {
-                put_parse(&mut insert, &name, "")?;
-                let (what, name) = (OnConnection::StandIn, name.clone());
-                model.send(SentKind::Parse, Some(Box::new(Note::InsertedParse { name, what, failure })));
+                if let Some(shape) = statement.shape.get() {
+                    self.put_stand_in(&name, shape, failure, &mut insert, model)?;
+                }
             } else if self.put_statement(&name, &statement, failure, &mut insert, model)?
                 && statement.returns_rows()
                 && failure == Failure::IsKept
@@ -211,6 +259,14 @@ impl Followed<'_> {
         }
         Ok(if insert.is_empty() { Prepared::Nothing } else { Prepared::Insert(insert) })
     }
+}
+
+/// Whether a message of the proxy prepares something else under this name.
+fn is_stand_in(sent: &Sent<Option<Box<Note>>>, name: &[u8]) -> bool {
+    matches!(
+        sent.note.as_deref(),
+        Some(Note::InsertedParse { name: own, what: OnConnection::StandIn, .. }) if key(own) == key(name)
+    )
 }
 
 impl Effects {

@@ -1,7 +1,12 @@
 //! What a server has said of a prepared statement: the types of its parameters, and its columns.
 
 use crate::postgres::{
-    codec::{command::put_parse_types, message::HEADER_BYTES, reader::Reader},
+    codec::{
+        command::put_parse_types,
+        kind,
+        message::{self, HEADER_BYTES},
+        reader::Reader,
+    },
     error::Error,
 };
 
@@ -49,6 +54,25 @@ impl Shape {
     /// Whether the columns of `other` are the same.
     pub(super) fn has_columns_of(&self, other: &Self) -> bool {
         self.columns == other.columns
+    }
+
+    /// How the answer to a `Describe` begins.
+    pub(super) fn parameter_description(&self) -> Result<Vec<u8>, Error> {
+        let mut out = Vec::with_capacity(HEADER_BYTES + self.parameter_types.len());
+        message::write(&mut out, kind::PARAMETER_DESCRIPTION, |out| {
+            out.extend_from_slice(&self.parameter_types);
+            Ok(())
+        })?;
+        Ok(out)
+    }
+
+    /// A `Parse` of nothing: a statement without columns that has these parameters.
+    pub(super) fn empty_parse(&self, name: &[u8]) -> Result<Vec<u8>, Error> {
+        let mut out = Vec::new();
+        let mut names = name.to_vec();
+        names.extend_from_slice(b"\0\0");
+        put_parse_types(&mut out, &names, &self.parameter_types)?;
+        Ok(out)
     }
 
     /// The same `Parse` with the types of all parameters, so that the server infers none.
