@@ -12,6 +12,7 @@ use ciphertoll_wire::postgres::relay::{
 use ciphertoll_wire::postgres::server::write_message;
 use ciphertoll_wire::postgres::sql::{Discard, Effects};
 use ciphertoll_wire::postgres::{Param, Parameters};
+use ciphertoll_wire::relay::Departure;
 use proptest::prelude::*;
 
 /// A client, its prepared statements, and its server connection.
@@ -205,6 +206,19 @@ fn a_statement_is_prepared_on_the_next_connection_unnoticed() {
         assert_eq!(site.up(&use_it, piece), use_it, "it is there");
         assert_eq!(site.down(&answers("2CZ"), piece), answers("2CZ"));
     }
+}
+
+#[test]
+fn what_was_read_and_not_passed_on_is_owed() {
+    let mut site = Site::default();
+    site.up(&[parse("s", "SELECT $1"), sync()].concat(), 1000);
+    let hidden = [parameter(INT), column("a", TEXT, 0)].concat();
+    let down = [&answers("1")[..], &hidden, &answers("Z")].concat();
+    let first = site.process_server(&down);
+    assert_eq!((first.pass_bytes, first.skip_bytes), (5, hidden.len()));
+    assert_eq!(site.relay.departure(), Departure::WhenAnswered);
+    site.process_server(&down[5 + hidden.len()..]);
+    assert_eq!(site.relay.departure(), Departure::Now);
 }
 
 #[test]

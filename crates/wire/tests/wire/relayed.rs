@@ -12,7 +12,7 @@ use ciphertoll_wire::mysql::relay::{
     ConnectionState, KillReplacement, MultiStatements, MySqlRelay, OpenState, RELAYED, Transaction,
 };
 use ciphertoll_wire::mysql::{Capabilities, Error, Param, PrepareOk, server};
-use ciphertoll_wire::relay::Goodbye;
+use ciphertoll_wire::relay::{Departure, Goodbye};
 use proptest::prelude::*;
 
 use crate::fake_server::Answer;
@@ -326,6 +326,17 @@ fn the_end_of_every_response_is_found() {
             }
         }
     }
+}
+
+#[test]
+fn an_answer_of_which_a_part_has_arrived_is_owed() {
+    let mut relay = MySqlRelay::new(RELAYED);
+    up(&mut relay, &query("SELECT"), usize::MAX);
+    let answer = message(&[&refused()[4..], &[b'.'; 200]].concat());
+    let read = relay.process_server(&answer[..150]).expect("an error");
+    assert_eq!((read, relay.departure()), (150, Departure::WhenAnswered));
+    relay.process_server(&answer[150..]).expect("the rest");
+    assert_eq!(relay.departure(), Departure::Now);
 }
 
 #[test]

@@ -540,7 +540,8 @@ impl MySqlRelay {
     /// What happens if the client sends nothing more.
     pub fn departure(&self) -> Departure {
         // The server waits for the rest of a file, and ends the session without it.
-        let is_owed = self.current.is_some() && self.client_payload != ClientPayload::File;
+        let is_owed = self.current.is_some() && self.client_payload != ClientPayload::File
+            || !self.server_framer.is_between_messages();
         // Of a command that is not complete, nothing is answered.
         let is_partial = !self.client_framer.is_between_messages() && self.later.is_empty();
         if is_owed && !is_partial { Departure::WhenAnswered } else { Departure::Now }

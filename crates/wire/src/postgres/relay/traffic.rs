@@ -365,11 +365,16 @@ impl PostgresRelay {
         Ok(input.get(message::HEADER_BYTES..message::HEADER_BYTES + needed_bytes))
     }
 
+    fn outlook(&self) -> Outlook {
+        // The client has not got the message that the model has read.
+        if self.forwards_next { Outlook::Owed } else { self.model.outlook() }
+    }
+
     pub fn connection_state(&self) -> ConnectionState {
         if !self.client_framer.is_between_messages() {
             return ConnectionState::Unknown("the client left in the middle of a message");
         }
-        match self.model.outlook() {
+        match self.outlook() {
             Outlook::Unknown(reason) => ConnectionState::Unknown(reason),
             Outlook::Clean if self.server_framer.is_between_messages() => {
                 ConnectionState::Clean(self.model.transaction())
@@ -383,14 +388,14 @@ impl PostgresRelay {
 
     /// Whether only another `ReadyForQuery` may follow what the server has sent.
     fn may_be_clean(&self) -> bool {
-        self.model.outlook() == Outlook::CleanUnlessMore
+        self.outlook() == Outlook::CleanUnlessMore
             && self.client_framer.is_between_messages()
             && self.server_framer.is_between_messages()
     }
 
     /// What happens if the client sends nothing more.
     pub fn departure(&self) -> Departure {
-        match self.model.outlook() {
+        match self.outlook() {
             Outlook::Owed => Departure::WhenAnswered,
             Outlook::Unfinished | Outlook::Unknown(_) => Departure::WhenClosed,
             Outlook::Clean | Outlook::CleanUnlessMore => Departure::Now,
