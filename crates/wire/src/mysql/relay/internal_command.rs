@@ -226,7 +226,7 @@ impl InternalCommand {
             }
             return Ok(Response::Done(()));
         }
-        let reset = SettingValues::read(rows)?;
+        let reset = SettingValues::read(rows, self.rows.results_collation())?;
         if let Some(InitialState { settings, .. }) = initial_state
             && let SettingsRestore::AtLogin(login) = settings
         {
