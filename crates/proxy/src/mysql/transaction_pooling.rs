@@ -5,7 +5,7 @@ use ciphertoll_wire::mysql::err::ErrPacket;
 use ciphertoll_wire::mysql::relay::{
     ConnectionState, Diagnostics, InitialState, InitialStateQuery, MultiStatements, MySqlRelay, Reply,
     RestoredSession, SessionChanges, SessionFollower, SessionReset, SessionRestore, StatusFlags,
-    TextEncoding, Transaction, encode_refusal, exact_setting, first_command_bytes, restorable,
+    TextEncoding, Transaction, encode_refusal, first_command_bytes, restorable,
 };
 use ciphertoll_wire::mysql::sql::{DefaultDatabase, Remains};
 use ciphertoll_wire::mysql::{Error, Response};
@@ -130,10 +130,7 @@ impl TransactionPooling {
                 continue;
             };
             match query {
-                PendingQuery::Setting(name) => {
-                    let value = exact_setting(&name, value, restored.results_collation);
-                    self.record_setting(&name, value, backend);
-                }
+                PendingQuery::Setting(name) => self.record_setting(&name, value, backend),
                 PendingQuery::Database if value.is_none() && backend.database.is_some() => {
                     self.context = ContextState::Unknown;
                     self.pin.set("no default database");

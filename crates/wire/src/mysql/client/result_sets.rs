@@ -4,7 +4,6 @@ use crate::{
     mysql::{
         codec::{
             capabilities::Capabilities,
-            column::text_collation,
             err::refuse_err,
             ok::OkPacket,
             packet::{MAX_MESSAGE_BYTES, MAX_PART_BYTES, PacketReader, PacketStart},
@@ -26,7 +25,6 @@ pub(crate) struct ResultSets {
     packets: PacketReader,
     row_limit_bytes: usize,
     state: State,
-    results_collation: Option<u16>,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -83,13 +81,7 @@ pub(crate) enum RowEnds {
 impl ResultSets {
     pub(crate) fn new(kind: ResponseKind, capabilities: Capabilities) -> Self {
         let packets = PacketReader::for_response();
-        let row_limit_bytes = MAX_MESSAGE_BYTES;
-        Self { kind, capabilities, packets, row_limit_bytes, state: State::Head, results_collation: None }
-    }
-
-    /// The collation of a column of text.
-    pub(crate) fn results_collation(&self) -> Option<u16> {
-        self.results_collation
+        Self { kind, capabilities, packets, row_limit_bytes: MAX_MESSAGE_BYTES, state: State::Head }
     }
 
     pub(crate) fn limit_rows(&mut self, limit_bytes: usize) {
@@ -156,7 +148,6 @@ impl ResultSets {
                 Ok(None)
             }
             State::Columns { left, total } => {
-                self.results_collation = text_collation(payload).or(self.results_collation);
                 self.state = match left - 1 {
                     0 => self.after_columns(total),
                     left => State::Columns { left, total },

@@ -29,11 +29,6 @@ impl MySqlRowsReader {
         Self { sets, rows: Vec::new(), partial: Vec::new(), held_bytes: 0, limit_bytes }
     }
 
-    /// The number of the collation in which the server sends text.
-    pub fn results_collation(&self) -> Option<u16> {
-        self.sets.results_collation()
-    }
-
     /// Prepares for the next response.
     pub fn reset(&mut self) {
         self.sets.reset();

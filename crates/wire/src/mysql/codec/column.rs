@@ -6,16 +6,6 @@ use crate::mysql::codec::reader::put_lenenc_bytes;
 const FIXED_BYTES: u8 = 12;
 const TYPE_VAR_STRING: u8 = 0xfd;
 
-/// The "collation" of bytes that are not text.
-const BINARY: u16 = 63;
-
-/// The collation of a text column, from its definition: the number of what `character_set_results` is set to.
-pub(crate) fn text_collation(definition: &[u8]) -> Option<u16> {
-    let (before, fields) = definition.split_last_chunk::<{ FIXED_BYTES as usize }>()?;
-    let collation = u16::from_le_bytes([fields[0], fields[1]]);
-    (before.last() == Some(&FIXED_BYTES) && collation != BINARY).then_some(collation)
-}
-
 /// Appends the payload of a text column's definition, for the server side.
 pub fn encode_text_column(out: &mut Vec<u8>, name: &[u8], character_set: u8) {
     put_lenenc_bytes(out, b"def");

@@ -21,13 +21,12 @@ use crate::{
 const SETTINGS: [&str; 7] = [
     "character_set_client",
     "collation_connection",
-    RESULTS,
+    "character_set_results",
     "sql_mode",
     "wait_timeout",
     "autocommit",
     "time_zone",
 ];
-const RESULTS: &str = "character_set_results";
 /// Sets each of them to an unusual value.
 pub(crate) const DISTURB: &str = "SET character_set_client=ascii,collation_connection=ascii_general_ci,\
      character_set_results=ascii,sql_mode='NO_UNSIGNED_SUBTRACTION',wait_timeout=27182,\
@@ -36,8 +35,7 @@ pub(crate) const DISTURB: &str = "SET character_set_client=ascii,collation_conne
 const DISTURBED: [Option<&str>; 7] = [
     Some("ascii"),
     Some("ascii_general_ci"),
-    // `ascii_general_ci`.
-    Some("11"),
+    Some("ascii"),
     Some("NO_UNSIGNED_SUBTRACTION"),
     Some("27182"),
     None,
@@ -185,7 +183,7 @@ impl InitialStateQuery {
     }
 
     fn read(&mut self, rows: Vec<Row>) -> Result<InitialState, Error> {
-        let values = SettingValues::read(rows, self.reader.results_collation())?;
+        let values = SettingValues::read(rows)?;
         let character_set = values.0.first().and_then(Option::as_deref);
         let text_encoding = character_set.map_or(TextEncoding::AsciiSafe, TextEncoding::of);
         Ok(InitialState {
@@ -199,18 +197,14 @@ impl InitialStateQuery {
 }
 
 impl SettingValues {
-    /// Reads the single row of the response, which the server has sent in this collation.
-    pub(crate) fn read(rows: Vec<Row>, results_collation: Option<u16>) -> Result<Self, Error> {
+    /// Reads the single row of the response.
+    pub(crate) fn read(rows: Vec<Row>) -> Result<Self, Error> {
         let [row] = <[Row; 1]>::try_from(rows).map_err(|_| unexpected("not one row"))?;
         if row.len() != SETTINGS.len() {
             return Err(unexpected("not as many columns as were asked for"));
         }
         let value = |cell: Option<Vec<u8>>| cell.map(parse_value).transpose();
-        let mut values: Vec<_> = row.into_iter().map(value).collect::<Result<_, _>>()?;
-        for (setting, value) in SETTINGS.into_iter().zip(&mut values) {
-            *value = exact(setting, value.take(), results_collation);
-        }
-        Ok(Self(values))
+        row.into_iter().map(value).collect::<Result<_, _>>().map(Self)
     }
 
     /// The statement that sets all of these values.
@@ -247,15 +241,6 @@ pub(crate) fn reader(capabilities: Capabilities) -> MySqlRowsReader {
     MySqlRowsReader::new(capabilities, LIMIT_BYTES)
 }
 
-/// The value to set again. `character_set_results` reads as a character set, but it is a collation, which clients see in
-/// the definitions of columns. It can be set by its number.
-pub fn exact(setting: &str, value: Option<String>, results_collation: Option<u16>) -> Option<String> {
-    match (value, results_collation) {
-        (Some(set), Some(collation)) if setting == RESULTS && set != "binary" => Some(collation.to_string()),
-        (value, _) => value,
-    }
-}
-
 /// A value that can be quoted without escapes. No server has others.
 fn parse_value(value: Vec<u8>) -> Result<String, Error> {
     quotable(value).ok_or_else(|| unexpected("a setting that cannot be written"))
@@ -283,14 +268,14 @@ mod tests {
         for (index, value) in changed {
             row[*index] = value.map(|value| value.as_bytes().to_vec());
         }
-        SettingValues::read(vec![row], Some(45)).unwrap()
+        SettingValues::read(vec![row]).unwrap()
     }
 
     #[test]
     fn only_settings_that_a_reset_changes_are_restored() {
         assert_eq!(values(&[]).restore_statement(&values(&[])), None);
         let all = "SET character_set_client='utf8mb4',collation_connection='utf8mb4_general_ci',\
-                   character_set_results=45,sql_mode='',wait_timeout=28800,autocommit=1,\
+                   character_set_results='utf8mb4',sql_mode='',wait_timeout=28800,autocommit=1,\
                    time_zone='SYSTEM'";
         assert_eq!(values(&[]).set_statement(), all);
         let reset = values(&[(1, Some("utf8mb4_0900_ai_ci")), (4, Some("100"))]);
@@ -306,22 +291,13 @@ mod tests {
     }
 
     #[test]
-    fn results_have_a_collation() {
-        let name = |set: &str| Some(set.to_owned());
-        assert_eq!(exact(RESULTS, name("utf8mb4"), Some(46)), name("46"));
-        assert_eq!(exact(RESULTS, name("binary"), Some(46)), name("binary"));
-        assert_eq!(exact("collation_connection", name("utf8mb4_bin"), Some(46)), name("utf8mb4_bin"));
-        assert_eq!(exact(RESULTS, None, Some(46)), None);
-    }
-
-    #[test]
     fn values_that_need_escapes_are_refused() {
         let row = |value: &[u8]| vec![vec![Some(value.to_vec()); SETTINGS.len()]];
         for value in [&b"a'b"[..], b"a\\", b"\0u\0t\0f", b"\xff", b"a\nb", b"`", b"\""] {
-            assert!(SettingValues::read(row(value), None).is_err(), "{value:?}");
+            assert!(SettingValues::read(row(value)).is_err(), "{value:?}");
         }
-        assert!(SettingValues::read(row(b"+02:00"), None).is_ok());
-        assert!(SettingValues::read(Vec::new(), None).is_err());
-        assert!(SettingValues::read(vec![vec![None]], None).is_err());
+        assert!(SettingValues::read(row(b"+02:00")).is_ok());
+        assert!(SettingValues::read(Vec::new()).is_err());
+        assert!(SettingValues::read(vec![vec![None]]).is_err());
     }
 }

@@ -226,7 +226,7 @@ impl InternalCommand {
             }
             return Ok(Response::Done(()));
         }
-        let reset = SettingValues::read(rows, self.rows.results_collation())?;
+        let reset = SettingValues::read(rows)?;
         if let Some(InitialState { settings, .. }) = initial_state
             && let SettingsRestore::AtLogin(login) = settings
         {

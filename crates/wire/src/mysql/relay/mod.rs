@@ -21,9 +21,7 @@ pub(crate) mod text_context;
 pub(crate) mod traffic;
 
 pub use super::codec::capabilities::RELAYED;
-pub use initial_state::{
-    InitialState, InitialStateQuery, StateTracking, TextEncoding, exact as exact_setting, quotable,
-};
+pub use initial_state::{InitialState, InitialStateQuery, StateTracking, TextEncoding, quotable};
 pub use internal_command::{InternalCommand, ResetOutcome};
 pub use kill::{KillCommand, KillReplacement, KillStatement, KillTarget};
 pub use prepared_statements::{ClientStatements, ConnectionStatements, UNKNOWN_STATEMENT};

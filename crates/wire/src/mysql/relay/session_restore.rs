@@ -79,8 +79,6 @@ pub struct RestoredSession {
     pub status: Option<OkPacket>,
     /// The values asked for; `None` if the server refused.
     pub values: Option<Vec<Option<Vec<u8>>>>,
-    /// The collation in which the server has sent them.
-    pub results_collation: Option<u16>,
     /// The prepared statement, or the server's ERR.
     pub prepared: Option<Result<PrepareOk, Vec<u8>>>,
 }
@@ -198,7 +196,6 @@ impl SessionRestore {
                     Ok(Response::NeedInput) => return Ok(Response::NeedInput),
                     Ok(Response::Done(rows)) => {
                         self.adopted.values = one(rows);
-                        self.adopted.results_collation = reader.results_collation();
                         None
                     }
                     Err(Error::Server { .. }) => None,
