@@ -11,6 +11,8 @@ pub(crate) enum Documented {
     Reports,
     /// Left out: MySQL's reports of changed session state, which the policy `tracked` switches on.
     SessionState,
+    /// Left out: what MySQL says at the end of a client's stream.
+    EndOfStream,
     /// Left out: the numbers of MySQL's prepared statements, which the proxy assigns.
     Statements,
     /// Avoided: `RESET` of a setting of the login restores the server's default.
@@ -27,11 +29,12 @@ pub(crate) enum Documented {
 }
 
 impl Documented {
-    pub(crate) const ALL: [Self; 10] = [
+    pub(crate) const ALL: [Self; 11] = [
         Self::Lost,
         Self::Numbers,
         Self::Reports,
         Self::SessionState,
+        Self::EndOfStream,
         Self::Statements,
         Self::LoginSettings,
         Self::LastResults,
@@ -47,6 +50,7 @@ impl Documented {
             Self::Numbers => "What a client sees: Cancel",
             Self::Reports => "What a client sees: Settings of the login",
             Self::SessionState => "Fewer resets: \"clients see this setting as `ON`\"",
+            Self::EndOfStream => "What a client can tell: the end of a client's stream",
             Self::Statements => "More clients than connections: \"The proxy assigns their numbers\"",
             Self::LoginSettings => "What a client sees: \"`RESET` restores the server's default\"",
             Self::LastResults => {

@@ -32,6 +32,9 @@ pub(crate) trait Bench {
     fn renew(&mut self, route: usize);
 }
 
+/// Long runs say after as many sessions how far they are.
+const PROGRESS: u64 = 1000;
+
 /// The number of failures.
 pub(crate) fn run<B: Bench>(bench: &mut B, options: &Options) -> usize {
     let (begun, mut undecided, mut done) = (Instant::now(), 0_u64, 0);
@@ -43,6 +46,9 @@ pub(crate) fn run<B: Bench>(bench: &mut B, options: &Options) -> usize {
             break;
         }
         done += 1;
+        if done % PROGRESS == 0 {
+            say(&format!("{}: {done} sessions, {} kinds of differences", bench.name(), seen.len()));
+        }
         let session = bench.generate(seed);
         let Some(transcript) = bench.direct(&session) else {
             undecided += 1;

@@ -33,7 +33,22 @@ pub(crate) fn let_read(process: u32) {
     }
 }
 
-/// Whether this thread of a process does not run.
-pub(crate) fn thread_sleeps(process: u32, thread: u32) -> bool {
-    fs::read(format!("/proc/{process}/task/{thread}/stat")).is_ok_and(|stat| sleeps(&stat))
+/// The thread of a server that serves a client.
+#[derive(Clone, Copy)]
+pub(crate) enum ServerThread {
+    Number(u32),
+    /// It is not known which one it is.
+    AnyOf,
+}
+
+impl ServerThread {
+    /// Whether it does not run.
+    pub(crate) fn sleeps(self, process: u32) -> bool {
+        match self {
+            Self::Number(thread) => {
+                fs::read(format!("/proc/{process}/task/{thread}/stat")).is_ok_and(|stat| sleeps(&stat))
+            }
+            Self::AnyOf => is_asleep(process),
+        }
+    }
 }

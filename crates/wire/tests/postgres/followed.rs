@@ -281,6 +281,23 @@ fn a_statement_that_changes_something_waits_for_its_columns() {
 }
 
 #[test]
+fn a_statement_is_prepared_behind_others_of_its_batch() {
+    let (sql, set) = ("INSERT INTO t VALUES ($1)", [parse("", "SET work_mem = 1"), execute("")].concat());
+    let mut site = moved(sql, INT, &answers("n"));
+    let use_it = [execute("s"), sync()].concat();
+    let again = typed_parse("s", sql, INT);
+    assert_eq!(site.up(&[&set[..], &use_it].concat(), 1000), [&set[..], &again, &use_it].concat());
+
+    // Only a `DEALLOCATE` of this one matters.
+    for (text, name, is_again) in [("DEALLOCATE t", "s", true), ("DEALLOCATE s", "s", false)] {
+        let mut site = moved(sql, INT, &answers("n"));
+        let first = [parse("", text), execute("")].concat();
+        let sent = site.up(&[&first[..], &execute(name), &sync()].concat(), 1000);
+        assert_eq!(sent.windows(again.len()).any(|bytes| bytes == again), is_again, "{text}");
+    }
+}
+
+#[test]
 fn the_types_of_parameters_come_before_what_fails_in_a_description() {
     let (sql, ask) = ("DELETE FROM t WHERE b = $1 RETURNING a", [describe("s"), sync()].concat());
     let again = [typed_parse("s", sql, INT), describe("s"), flush()].concat();

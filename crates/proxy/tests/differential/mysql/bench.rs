@@ -16,6 +16,7 @@ use super::{UTF8MB4, tables};
 use crate::options::{DEADLINE, Options, SERVED};
 use crate::proxies::{DIRECT, PLANS, Plan, Pooling, Proxy};
 use crate::site::{open_lab, start_of};
+use crate::waiting::ServerThread;
 
 /// Clients that wait for each other's locks get errors at once; the rest changes nothing that clients see.
 const MARIADB_SETTINGS: [(&str, &str); 5] = [
@@ -29,7 +30,7 @@ const MYSQL_SETTINGS: [(&str, &str); 4] = [
     ("lock_wait_timeout", "1"),
     ("innodb_lock_wait_timeout", "1"),
     ("innodb_flush_log_at_trx_commit", "0"),
-    // It has the numbers of threads.
+    // It has all settings of a session.
     ("performance_schema", "ON"),
 ];
 const CONTROL: &str = "ciphertoll_control";
@@ -71,7 +72,12 @@ pub(crate) struct Site {
 impl Site {
     /// `None`, with a message, if there is no such server.
     pub(crate) fn open(engine: Engine, options: &Options) -> Option<Self> {
-        let build = find(&ServerLevel::of(engine)).inspect_err(|error| no_server(engine, error)).ok()?;
+        let build = find(&ServerLevel::of(engine)).or_else(|error| match engine {
+            // Debian has none, but it can be fetched.
+            Engine::MySql => find(&"mysql-9.7".parse().expect("a level")).map_err(|_| error),
+            _ => Err(error),
+        });
+        let build = build.inspect_err(|error| no_server(engine, error)).ok()?;
         let (directory, lab, template) = open_lab(&build, &Tables::default());
         let mut settings = Settings::default();
         let own = if engine == Engine::MariaDb { &MARIADB_SETTINGS[..] } else { &MYSQL_SETTINGS[..] };
@@ -196,24 +202,24 @@ impl Site {
         }
     }
 
-    /// What a thread of the server does, and its number; `None` if the connection has ended.
-    pub(crate) fn thread(&mut self, connection_id: u32) -> Option<(String, u32)> {
-        let sql = match self.engine {
-            Engine::MariaDb => format!(
-                "SELECT CONCAT(COMMAND, ' ', TID) FROM information_schema.PROCESSLIST WHERE ID = {connection_id}"
-            ),
-            _ => format!(
-                "SELECT CONCAT(PROCESSLIST_COMMAND, ' ', THREAD_OS_ID) FROM performance_schema.threads \
-                 WHERE PROCESSLIST_ID = {connection_id}"
-            ),
-        };
+    /// What a thread of the server does, and which one it is; `None` if the connection has ended.
+    pub(crate) fn thread(&mut self, connection_id: u32) -> Option<(String, ServerThread)> {
+        // Only MariaDB says the thread's number here, and the other tables of MySQL need more rights.
+        let number = if self.engine == Engine::MariaDb { "TID" } else { "0" };
+        let sql = format!(
+            "SELECT CONCAT(COMMAND, ' ', {number}) FROM information_schema.PROCESSLIST WHERE ID = {connection_id}"
+        );
         self.administrator.query(&sql);
         let payloads = self.administrator.results();
         // The number of columns, a definition, a row, and the end.
         let row = payloads.get(2).filter(|_| payloads.len() == 4)?;
         let text = String::from_utf8_lossy(&row[1..]).into_owned();
         let (command, thread) = text.rsplit_once(' ')?;
-        Some((command.to_owned(), thread.parse().ok()?))
+        let thread = match thread.parse().ok()? {
+            0 => ServerThread::AnyOf,
+            number => ServerThread::Number(number),
+        };
+        Some((command.to_owned(), thread))
     }
 
     /// Whether another client must be served by now and finds a clean connection.

@@ -10,7 +10,7 @@ use super::connection::{ASKS_FOR_FILE, Connection, Packet};
 use super::{Login, MySqlSession};
 use crate::options::DEADLINE;
 use crate::session::Step;
-use crate::waiting::thread_sleeps;
+use crate::waiting::ServerThread;
 
 /// What the server has answered; as many records as there are steps.
 pub(crate) struct Transcript {
@@ -38,7 +38,7 @@ pub(crate) enum End {
 
 struct Client {
     connection: Connection,
-    thread: u32,
+    thread: ServerThread,
     holds: Holds,
     lasting: Lasting,
 }
@@ -151,7 +151,7 @@ fn settle(site: &mut Site, client: &mut Client, packets: &mut Vec<Packet>) -> Op
         if Instant::now() > until {
             return None;
         }
-        if thread_sleeps(process, client.thread) {
+        if client.thread.sleeps(process) {
             let Some((command, _)) = site.thread(connection.number) else { continue };
             connection.read();
             packets.extend(std::iter::from_fn(|| connection.take()));
@@ -163,7 +163,7 @@ fn settle(site: &mut Site, client: &mut Client, packets: &mut Vec<Packet>) -> Op
                 return Some(Settled::Idle);
             }
             let asks = packets.last().is_some_and(|packet| packet.payload == [ASKS_FOR_FILE, b'f']);
-            if asks && thread_sleeps(process, client.thread) {
+            if asks && client.thread.sleeps(process) {
                 return Some(Settled::AsksForFile);
             }
         }

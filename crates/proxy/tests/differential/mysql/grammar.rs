@@ -224,11 +224,13 @@ impl Generator<'_> {
 
     fn execute(&mut self, client: usize, slot: usize, statement: Statement) -> Command {
         let values = (0..self.parameters[client][slot]).map(|_| self.value()).collect();
-        let flags = if self.features.parts.has(Part::Cursors) && self.random.percent(25) {
-            READ_ONLY_CURSOR
-        } else {
-            0
+        let asks_for_cursor = match self.features.engine {
+            // MySQL 9.7 answers an execute without a cursor behind one with a cursor by columns and no rows.
+            Engine::MySql => slot == 1,
+            _ => self.random.percent(25),
         };
+        let has_cursor = self.features.parts.has(Part::Cursors) && asks_for_cursor;
+        let flags = if has_cursor { READ_ONLY_CURSOR } else { 0 };
         // Without types, an execute of the last statement fails with another number than one by its own number.
         let is_typed = statement == Statement::Last || self.random.percent(85);
         let types = if is_typed { Types::Sent } else { Types::Absent };

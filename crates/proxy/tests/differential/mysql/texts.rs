@@ -244,7 +244,7 @@ pub(crate) const TEXTS: &[(Feature, &[&str])] = &[
         &[
             "LOAD DATA LOCAL INFILE 'f' INTO TABLE u",
             "SET ROLE NONE",
-            "SET PASSWORD = 'nonsense'",
+            "SET PASSWORD FOR 'nobody'@'nowhere' = 'nonsense'",
             "KILL QUERY 999999999",
             "XA START 'x'",
             "XA END 'x'",

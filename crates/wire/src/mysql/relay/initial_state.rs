@@ -12,7 +12,8 @@ use crate::{
             packet::PacketReader,
         },
         error::Error,
-        relay::session_restore::write_value,
+        relay::session_restore::{setting, write_value},
+        sql::effects::CHARACTER_SETS,
     },
     response::{Response, Row},
 };
@@ -209,26 +210,24 @@ impl SettingValues {
 
     /// The statement that sets all of these values.
     pub(crate) fn set_statement(&self) -> String {
-        statement(SETTINGS.into_iter().zip(&self.0)).unwrap_or_default()
+        let values = self.0.iter().map(Option::as_deref);
+        setting(SETTINGS.into_iter().zip(values)).unwrap_or_default()
     }
 
     /// The statement that restores the values that a reset changes, given the values after a `reset`; `None`
     /// if there are none.
     pub(crate) fn restore_statement(&self, reset: &Self) -> Option<String> {
-        let settings = SETTINGS.into_iter().zip(&self.0).zip(&reset.0).zip(DISTURBED);
         // A value that equals the disturbed one may or may not have been restored by the reset.
-        let is_lost = |own: &Option<String>, reset: &Option<String>, disturbed: Option<&str>| {
-            own != reset || (disturbed.is_some() && own.as_deref() == disturbed)
+        let is_lost = |at: usize| {
+            let own = self.0[at].as_deref();
+            own != reset.0[at].as_deref() || own.is_some() && own == DISTURBED[at]
         };
-        let lost = settings.filter(|(((_, own), reset), disturbed)| is_lost(own, reset, *disturbed));
-        statement(lost.map(|((setting, _), _)| setting))
+        let of_character_set = |at: usize| CHARACTER_SETS.contains(&SETTINGS[at]);
+        let all = 0..SETTINGS.len();
+        let loses_character_set = all.clone().any(|at| of_character_set(at) && is_lost(at));
+        let lost = all.filter(|at| is_lost(*at) || loses_character_set && of_character_set(*at));
+        setting(lost.map(|at| (SETTINGS[at], self.0[at].as_deref())))
     }
-}
-
-fn statement<'a>(settings: impl Iterator<Item = (&'static str, &'a Option<String>)>) -> Option<String> {
-    let settings: Vec<String> =
-        settings.map(|(name, value)| format!("{name}={}", write_value(value.as_deref()))).collect();
-    (!settings.is_empty()).then(|| format!("SET {}", settings.join(",")))
 }
 
 /// Appends the query for the settings.
@@ -274,16 +273,19 @@ mod tests {
     #[test]
     fn only_settings_that_a_reset_changes_are_restored() {
         assert_eq!(values(&[]).restore_statement(&values(&[])), None);
-        let all = "SET character_set_client='utf8mb4',collation_connection='utf8mb4_general_ci',\
-                   character_set_results='utf8mb4',sql_mode='',wait_timeout=28800,autocommit=1,\
-                   time_zone='SYSTEM'";
+        let all = "SET NAMES 'utf8mb4' COLLATE 'utf8mb4_general_ci',sql_mode='',wait_timeout=28800,\
+                   autocommit=1,time_zone='SYSTEM'";
         assert_eq!(values(&[]).set_statement(), all);
         let reset = values(&[(1, Some("utf8mb4_0900_ai_ci")), (4, Some("100"))]);
         let statement = values(&[]).restore_statement(&reset).unwrap();
-        assert_eq!(statement, "SET collation_connection='utf8mb4_general_ci',wait_timeout=28800");
+        assert_eq!(statement, "SET NAMES 'utf8mb4' COLLATE 'utf8mb4_general_ci',wait_timeout=28800");
         let statement =
             values(&[(2, None), (3, Some("ANSI,NO_ZERO_DATE"))]).restore_statement(&values(&[])).unwrap();
-        assert_eq!(statement, "SET character_set_results=NULL,sql_mode='ANSI,NO_ZERO_DATE'");
+        assert_eq!(
+            statement,
+            "SET character_set_client='utf8mb4',collation_connection='utf8mb4_general_ci',\
+             character_set_results=NULL,sql_mode='ANSI,NO_ZERO_DATE'"
+        );
         assert_eq!(values(&[]).restore_statement(&values(&[(3, Some("ANSI"))])).unwrap(), "SET sql_mode=''");
         // A value that equals the disturbed one may not have been restored.
         let odd = values(&[(6, Some("-11:11"))]);

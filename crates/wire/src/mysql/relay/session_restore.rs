@@ -18,6 +18,7 @@ use crate::{
         },
         error::Error,
         relay::{initial_state, text_context::ContextSwitch},
+        sql::effects::CHARACTER_SETS,
     },
     response::{Response, Row},
 };
@@ -242,9 +243,23 @@ fn one(rows: Vec<Row>) -> Option<Row> {
 /// The `SET` statement for these settings, whose values must be safe to quote ([`initial_state::quotable`]).
 /// `None` means NULL.
 pub fn setting<'a>(settings: impl Iterator<Item = (&'a str, Option<&'a str>)>) -> Option<String> {
-    let written: Vec<String> =
-        settings.map(|(name, value)| format!("{name}={}", write_value(value))).collect();
+    let settings: Vec<_> = settings.collect();
+    let names = set_names(&settings);
+    let is_left = |name: &str| names.is_none() || !CHARACTER_SETS.contains(&name);
+    let left = settings.iter().filter(|(name, _)| is_left(name));
+    let written = left.map(|(name, value)| format!("{name}={}", write_value(*value)));
+    let written: Vec<String> = names.clone().into_iter().chain(written).collect();
     (!written.is_empty()).then(|| format!("SET {}", written.join(",")))
+}
+
+/// All settings of the character set in one: so `character_set_results` gets the collation, too, which it does not show,
+/// and which clients see in the definitions of columns.
+fn set_names(settings: &[(&str, Option<&str>)]) -> Option<String> {
+    let value_of = |wanted: &str| settings.iter().find(|(name, _)| *name == wanted)?.1;
+    let [client, results, collation] = CHARACTER_SETS.map(value_of);
+    let (client, collation) = (client.filter(|client| results == Some(client))?, collation?);
+    let is_of_set = collation.strip_prefix(client).is_some_and(|rest| rest.is_empty() || rest.starts_with('_'));
+    is_of_set.then(|| format!("NAMES '{client}' COLLATE '{collation}'"))
 }
 
 /// A value as a `SET` has it.

@@ -8,8 +8,9 @@ use crate::mysql::relay::{initial_state::InitialState, session_restore::write_va
 
 /// Settings with which no statement is prepared differently. They also cannot be changed at any time: a change of
 /// `autocommit` may end the transaction.
-const OF_EXECUTION: [&str; 8] = [
+const OF_EXECUTION: [&str; 9] = [
     "autocommit",
+    "character_set_results",
     "foreign_key_checks",
     "transaction_isolation",
     "transaction_read_only",

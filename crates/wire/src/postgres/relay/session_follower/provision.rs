@@ -18,7 +18,7 @@ use crate::postgres::{
             statements::{ClientStatement, OnConnection, key},
         },
     },
-    sql::effects::{Constants, Discard, Effects, NameUse, NamedStatements, Remains, StatementVerb},
+    sql::effects::{Constants, Deallocation, Discard, Effects, NameUse, NamedStatements, Remains, StatementVerb},
 };
 
 /// Whether the server will know a statement of the client when it executes the next message.
@@ -64,13 +64,26 @@ impl Followed<'_> {
         self.statements.get(name).cloned()
     }
 
+    /// The statement of a portal, if it has effects. `earlier` are the messages in front, the newest first.
+    fn bound<'a>(
+        &'a self,
+        portal: &[u8],
+        mut earlier: impl Iterator<Item = &'a Sent<Option<Box<Note>>>>,
+    ) -> Option<&'a ClientStatement> {
+        let bind = earlier.find_map(|sent| match sent.note.as_deref() {
+            Some(Note::Bind { portal: own, statement }) if own == portal => Some(statement.as_deref()),
+            _ => None,
+        });
+        bind.unwrap_or_else(|| self.follower.portals.get(portal).map(AsRef::as_ref))
+    }
+
     fn availability(&self, name: &[u8], model: &FollowedModel) -> Availability {
         if self.prepared.get(name) == Some(OnConnection::Statement) {
             return Availability::Certain;
         }
         let Some(statement) = self.statements.get(name) else { return Availability::Certain };
         let mut is_earlier = false;
-        for sent in model.newest_first() {
+        for (at, sent) in model.newest_first().enumerate() {
             is_earlier |= sent.kind.ends_with_ready();
             let changes = match sent.note.as_deref() {
                 Some(
@@ -79,11 +92,14 @@ impl Followed<'_> {
                     | Note::Close { name: own }
                     | Note::InsertedClose { name: own },
                 ) => key(own) == key(name),
-                Some(Note::Query(note)) => note.effects.changes_statements(),
-                Some(Note::Execute { .. }) => true,
-                _ => false,
+                Some(Note::Execute { portal }) => {
+                    let statement = self.bound(portal, model.newest_first().skip(at));
+                    statement.is_some_and(|statement| statement.effects.removes(name))
+                }
+                // It may also be a COPY, whose data would be next.
+                _ => sent.kind == SentKind::Query,
             };
-            if changes || name.is_empty() && sent.kind == SentKind::Query {
+            if changes {
                 return match is_earlier {
                     false if is_stand_in(sent, name) => Availability::StandIn(Arc::clone(statement)),
                     // The server awaits data, and ends the session at anything else.
@@ -277,7 +293,12 @@ impl Effects {
             && self.constants < Constants::OfTheTime
     }
 
-    fn changes_statements(&self) -> bool {
-        !self.deallocations.is_empty() || self.discard != Discard::None
+    /// Whether the text may deallocate this statement.
+    fn removes(&self, name: &[u8]) -> bool {
+        let is_removed = |deallocation: &Deallocation| match deallocation {
+            Deallocation::Named(own) => key(own) == key(name),
+            Deallocation::All => true,
+        };
+        self.discard == Discard::All || self.deallocations.iter().any(is_removed)
     }
 }
