@@ -9,6 +9,8 @@ const IN_TRANSACTION: u16 = 1;
 const AUTOCOMMIT: u16 = 2;
 /// MariaDB keeps it after the transaction if `autocommit` has been switched off within.
 const IN_READ_ONLY_TRANSACTION: u16 = 0x2000;
+/// MariaDB prepares a statement again after DDL; on another connection it is new.
+const METADATA_CHANGED: u16 = 0x0400;
 const SESSION_STATE_CHANGED: u16 = 0x4000;
 /// An OK or EOF packet at the end of rows is shorter than any row that begins with this byte.
 const END: u8 = 0xfe;
@@ -147,7 +149,7 @@ pub(crate) fn comparable(commands: &[Command], packets: &[Packet]) -> Vec<Packet
         } else if packet.payload.starts_with(b"Uptime") {
             packet.payload.truncate(6);
         } else if let Some(Status { flags, at, .. }) = status(&packet.payload) {
-            let compared = flags & !(SESSION_STATE_CHANGED | IN_READ_ONLY_TRANSACTION);
+            let compared = flags & !(SESSION_STATE_CHANGED | IN_READ_ONLY_TRANSACTION | METADATA_CHANGED);
             packet.payload[at..at + 2].copy_from_slice(&compared.to_le_bytes());
             if flags & SESSION_STATE_CHANGED == 0 {
                 return packet;

@@ -39,14 +39,16 @@ struct Generator<'a> {
     preferred: Vec<&'static str>,
     /// The number of parameters of each client's statements.
     parameters: Vec<[usize; SLOTS]>,
+    /// Whether they call procedures.
+    calls: Vec<[bool; SLOTS]>,
 }
 
 pub(crate) fn session(seed: u64, features: &Features) -> MySqlSession {
     let mut random = Random::new(seed);
     let clients = *random.pick(&[1, 1, 1, 2, 2, 3]);
     let preferred = preferred(&mut random, features);
-    let parameters = vec![[0; SLOTS]; clients];
-    let mut generator = Generator { random, features, preferred, parameters };
+    let (parameters, calls) = (vec![[0; SLOTS]; clients], vec![[false; SLOTS]; clients]);
+    let mut generator = Generator { random, features, preferred, parameters, calls };
     let logins = (0..clients).map(|_| generator.login()).collect();
     let mut steps = Vec::new();
     let wanted = 2 + generator.random.below(6);
@@ -184,6 +186,7 @@ impl Generator<'_> {
                 (self.text(), 0)
             };
             self.parameters[client][slot] = parameters;
+            self.calls[client][slot] = sql.to_lowercase().contains("call");
             let mut batch = vec![Command::Prepare { slot, sql }];
             if self.features.engine == Engine::MariaDb && self.random.percent(25) {
                 batch.push(self.execute(client, slot, Statement::Last));
@@ -231,8 +234,10 @@ impl Generator<'_> {
         };
         let has_cursor = self.features.parts.has(Part::Cursors) && asks_for_cursor;
         let flags = if has_cursor { READ_ONLY_CURSOR } else { 0 };
-        // Without types, an execute of the last statement fails with another number than one by its own number.
-        let is_typed = statement == Statement::Last || self.random.percent(85);
+        // Without types, an execute of the last statement fails with another number than one by its own number, and a call
+        // takes the types that the procedure's last values had.
+        let must_be_typed = statement == Statement::Last || self.calls[client][slot];
+        let is_typed = must_be_typed || self.random.percent(85);
         let types = if is_typed { Types::Sent } else { Types::Absent };
         Command::Execute { statement, flags, types, values }
     }
