@@ -6,10 +6,9 @@ pub(crate) struct Random(u64);
 
 impl Random {
     pub(crate) fn new(seed: u64) -> Self {
-        // Neighbouring seeds must not give similar sessions.
-        let mut random = Self(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15));
-        random.next();
-        random
+        // Mixed: if the state were a multiple of the increment, neighbouring seeds would give the same numbers, moved by
+        // one.
+        Self(Self(seed).next())
     }
 
     pub(crate) fn next(&mut self) -> u64 {

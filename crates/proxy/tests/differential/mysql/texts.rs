@@ -83,11 +83,27 @@ pub(crate) const TEXTS: &[(Feature, &[&str])] = &[
     (F::Chain, &["COMMIT AND CHAIN", "ROLLBACK AND CHAIN", "COMMIT AND NO CHAIN", "SET completion_type = 1"]),
     (
         F::Savepoint,
-        &["SAVEPOINT a", "ROLLBACK TO a", "ROLLBACK TO SAVEPOINT a", "RELEASE SAVEPOINT a", "SAVEPOINT b"],
+        &[
+            "SAVEPOINT a",
+            "ROLLBACK TO a",
+            "ROLLBACK TO SAVEPOINT a",
+            "RELEASE SAVEPOINT a",
+            "SAVEPOINT b",
+            "CALL saves()",
+            "SET STATEMENT max_statement_time = 10 FOR SAVEPOINT a",
+        ],
     ),
     (
         F::Autocommit,
-        &["SET autocommit = 0", "SET autocommit = 0", "SET autocommit = 1", "SELECT @@autocommit"],
+        &[
+            "SET autocommit = 0",
+            "SET autocommit = 0",
+            "SET autocommit = 1",
+            "SELECT @@autocommit",
+            // Without autocommit it begins a transaction.
+            "SAVEPOINT a",
+            "ROLLBACK TO a",
+        ],
     ),
     (
         F::Setting,

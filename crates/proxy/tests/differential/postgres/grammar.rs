@@ -42,13 +42,16 @@ struct Generator<'a> {
     features: &'a Features,
     /// The texts that this session prefers: a few, so that related statements meet.
     preferred: Vec<&'static str>,
+    /// The number of parameters of each client's statements, by their place in `STATEMENTS`.
+    parameters: Vec<[usize; STATEMENTS.len()]>,
 }
 
 pub(crate) fn session(seed: u64, features: &Features) -> PostgresSession {
     let mut random = Random::new(seed);
     let clients = *random.pick(&[1, 1, 1, 2, 2, 3]);
     let preferred = preferred(&mut random, features);
-    let mut generator = Generator { random, features, preferred };
+    let parameters = vec![[0; STATEMENTS.len()]; clients];
+    let mut generator = Generator { random, features, preferred, parameters };
     let logins = (0..clients).map(|_| generator.login()).collect();
     let mut steps = Vec::new();
     let wanted = 2 + generator.random.below(6);
@@ -167,14 +170,17 @@ impl Generator<'_> {
 
     /// A few steps of one client, with others in between.
     fn scene(&mut self, client: usize, steps: &mut Vec<Step<Frontend>>) {
+        if self.features.parts.has(Part::Extended) && self.random.percent(20) {
+            return self.life_of_statement(client, steps);
+        }
         let mut messages = match self.random.below(10) {
             0..4 => vec![Frontend::Query(self.query())],
-            4..8 if self.features.parts.has(Part::Extended) => self.extended(),
+            4..8 if self.features.parts.has(Part::Extended) => self.extended(client),
             8 => self.copy(),
             _ => {
                 let first = vec![Frontend::Query(self.query())];
-                let second =
-                    if self.features.parts.has(Part::Extended) { self.extended() } else { Vec::new() };
+                let has_extended = self.features.parts.has(Part::Extended);
+                let second = if has_extended { self.extended(client) } else { Vec::new() };
                 [first, second].concat()
             }
         };
@@ -194,6 +200,70 @@ impl Generator<'_> {
         }
     }
 
+    /// A statement is prepared. Something happens that may change its meaning, or end it; then it is used.
+    fn life_of_statement(&mut self, client: usize, steps: &mut Vec<Step<Frontend>>) {
+        let place = self.random.below(STATEMENTS.len());
+        let name = STATEMENTS[place].to_owned();
+        let (sql, parameters) = *self.random.pick(PARAMETRISED);
+        self.parameters[client][place] = parameters;
+        let types = self.types(parameters);
+        let mut messages = vec![Frontend::Parse { name: name.clone(), sql: sql.to_owned(), types }];
+        if self.random.percent(30) {
+            messages.push(Frontend::DescribeStatement(name.clone()));
+        }
+        if self.random.percent(40) {
+            messages.push(self.bind("", &name, parameters));
+            self.execute("", &mut messages);
+        }
+        messages.push(Frontend::Sync);
+        steps.push(Step::Send { client, messages, cuts: self.cuts() });
+        self.others(steps);
+        for _ in 0..=self.random.below(2) {
+            if self.features.parts.has(Part::Admin) && self.random.percent(50) {
+                steps.push(Step::Admin((*self.random.pick(ADMIN)).to_owned()));
+            } else {
+                let messages = vec![Frontend::Query(self.text_for_statements())];
+                steps.push(Step::Send { client, messages, cuts: self.cuts() });
+            }
+            self.others(steps);
+        }
+        let messages = match self.random.below(8) {
+            0 => vec![Frontend::Query(format!("EXECUTE \"{name}\""))],
+            1 => vec![Frontend::DescribeStatement(name), Frontend::Sync],
+            2 => vec![Frontend::CloseStatement(name), Frontend::Sync],
+            _ => {
+                let mut messages = vec![self.bind("", &name, parameters)];
+                self.execute("", &mut messages);
+                messages.push(Frontend::Sync);
+                messages
+            }
+        };
+        steps.push(Step::Send { client, messages, cuts: self.cuts() });
+        self.others(steps);
+    }
+
+    /// A text that may change what statements mean.
+    fn text_for_statements(&mut self) -> String {
+        let matters = |feature: &Feature| {
+            matches!(
+                feature,
+                Feature::Transaction
+                    | Feature::Setting
+                    | Feature::Deallocate
+                    | Feature::Discard
+                    | Feature::Definition
+                    | Feature::SearchPath
+            )
+        };
+        let texts = self.features.texts.iter().filter(|(feature, _)| matters(feature));
+        let texts: Vec<_> = texts.map(|(_, texts)| *texts).collect();
+        if texts.is_empty() {
+            return self.text();
+        }
+        let texts = *self.random.pick(&texts);
+        (*self.random.pick(texts)).to_owned()
+    }
+
     fn others(&mut self, steps: &mut Vec<Step<Frontend>>) {
         if self.features.parts.has(Part::Admin) && self.random.percent(12) {
             steps.push(Step::Admin((*self.random.pick(ADMIN)).to_owned()));
@@ -204,10 +274,10 @@ impl Generator<'_> {
     }
 
     /// Commands of the extended protocol, mostly in a sensible order.
-    fn extended(&mut self) -> Vec<Frontend> {
+    fn extended(&mut self, client: usize) -> Vec<Frontend> {
         let mut messages = Vec::new();
         for _ in 0..*self.random.pick(&[1, 1, 1, 2, 3]) {
-            self.extended_command(&mut messages);
+            self.extended_command(client, &mut messages);
         }
         match self.random.below(10) {
             0 => messages.push(Frontend::Flush),
@@ -218,8 +288,9 @@ impl Generator<'_> {
         messages
     }
 
-    fn extended_command(&mut self, messages: &mut Vec<Frontend>) {
-        let (statement, portal) = (self.name(&STATEMENTS), self.name(&PORTALS));
+    fn extended_command(&mut self, client: usize, messages: &mut Vec<Frontend>) {
+        let (place, portal) = (self.random.below(STATEMENTS.len()), self.name(&PORTALS));
+        let statement = STATEMENTS[place].to_owned();
         let (sql, parameters) = if self.random.percent(60) {
             let (sql, parameters) = *self.random.pick(PARAMETRISED);
             (sql.to_owned(), parameters)
@@ -229,12 +300,13 @@ impl Generator<'_> {
         let shape = self.random.below(12);
         if shape < 8 {
             let types = self.types(parameters);
+            self.parameters[client][place] = parameters;
             messages.push(Frontend::Parse { name: statement.clone(), sql, types });
         }
         if matches!(shape, 3 | 4) || shape == 10 && self.random.percent(50) {
             messages.push(Frontend::DescribeStatement(statement.clone()));
         }
-        let parameters = if shape < 8 { parameters } else { self.random.below(3) };
+        let parameters = self.parameters[client][place];
         if shape > 0 && shape < 11 {
             messages.push(self.bind(&portal, &statement, parameters));
             if self.random.percent(30) {
@@ -406,10 +478,10 @@ impl Generator<'_> {
             query("SELECT a, b FROM u ORDER BY a, b"),
         ]));
         if self.features.parts.has(Part::Extended) {
-            for name in STATEMENTS {
+            for (name, parameters) in STATEMENTS.into_iter().zip(self.parameters[client]) {
                 let describe = Frontend::DescribeStatement(name.to_owned());
                 let execute = Frontend::Execute { portal: String::new(), rows: 0 };
-                steps.push(send(vec![describe, self.bind("", name, 0), execute, Frontend::Sync]));
+                steps.push(send(vec![describe, self.bind("", name, parameters), execute, Frontend::Sync]));
             }
         }
         steps

@@ -252,6 +252,8 @@ pub(crate) const TEXTS: &[(Feature, &[&str])] = &[
             "SELECT pg_advisory_xact_lock(1)",
             "LOCK TABLE u",
             "SELECT id FROM t WHERE id = 1 FOR UPDATE",
+            // It fails at its second row. The lock stays.
+            "SELECT pg_advisory_lock(1), 1/(2 - g) FROM generate_series(1, 3) g",
         ],
     ),
     (
@@ -290,6 +292,8 @@ pub(crate) const TEXTS: &[(Feature, &[&str])] = &[
             "SET search_path = \"pg_temp\", public",
             "SET search_path = pg_temp, public",
             "SHOW search_path",
+            "CREATE TABLE tt(a int)",
+            "SELECT count(*) FROM tt",
             "SELECT v FROM t ORDER BY id LIMIT 1",
         ],
     ),
@@ -325,6 +329,8 @@ pub(crate) const PARAMETRISED: &[(&str, usize)] = &[
     ("SELECT generate_series(1, $1::int)", 1),
     ("SELECT 'constant'", 0),
     ("SELECT date '1/2/2020'", 0),
+    // True in the transaction that has prepared it.
+    ("SELECT timestamptz 'now' = transaction_timestamp()", 0),
     ("SELECT * FROM t ORDER BY id", 0),
     ("SELECT id FROM t ORDER BY id", 0),
     ("SELECT * FROM u ORDER BY a", 0),
