@@ -391,7 +391,9 @@ impl ClientSession {
         }
         let of_client = self.ends_with_client.or_else(|| pooled.and_then(|pooled| pooled.ends_with_client));
         let is_custom = |name: &Vec<u8>| name.contains(&b'.');
-        let is_unknown = pooled.is_some_and(|pooled| pooled.unreported.iter().any(is_custom));
+        let is_unknown = pooled.is_some_and(|pooled| {
+            pooled.unreported.iter().any(is_custom) || pooled.follower.may_have_defined_custom()
+        });
         let custom = || is_unknown.then_some(CUSTOM_SETTING);
         if let Some(reason) = self.relay.ends_with_client().or(of_client).or_else(custom) {
             return Ok(Release::Close(reason));

@@ -33,9 +33,11 @@ const SLOTS: &str =
     "SELECT count(*) FROM pg_replication_slots WHERE temporary AND active_pid = pg_backend_pid()";
 
 /// The proxy closes the connection after these. `$SELF` stands for a connection string of the server.
-const CLOSED: [Row; 20] = [
+const CLOSED: [Row; 21] = [
     row(&["SET app.tenant = '7'"], CUSTOM),
     row(&["BEGIN; SET LOCAL \"app\".tenant = '7'; ROLLBACK"], CUSTOM),
+    // The client leaves within the transaction.
+    row(&["BEGIN", "SET LOCAL app.tenant = '7'"], CUSTOM),
     row(&["SELECT set_config('app.' || 'tenant', '7', true)"], CUSTOM),
     Row {
         from_version: 15,

@@ -202,6 +202,11 @@ impl SessionFollower {
         self.portals.clear();
     }
 
+    /// Whether a transaction that has not ended may have defined custom settings. They exist until the session ends.
+    pub fn may_have_defined_custom(&self) -> bool {
+        self.effects.may_define_custom()
+    }
+
     /// All replies were read and no transaction is open: the effects since the last call.
     pub fn settle(&mut self) -> Effects {
         self.portals.clear();
