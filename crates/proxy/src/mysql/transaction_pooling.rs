@@ -88,7 +88,7 @@ impl TransactionPooling {
             self.session_state.clear_settings();
             self.context = ContextState::Known;
             self.pin = PinState::None;
-            self.queries.clear();
+            self.queries.retain(|query| *query == PendingQuery::Database);
             InitialState::changed_by_reset()
                 .for_each(|name| self.add_query(PendingQuery::Setting(name.to_owned())));
         }

@@ -182,7 +182,10 @@ impl SessionFollower {
         self.failed = None;
         self.next_transaction = NextTransaction::Unchanged;
         self.transaction = TransactionState::default();
+        // A reset does not change the default database.
+        let effects = Effects { database: self.changes.effects.database, ..Effects::default() };
         self.changes = SessionChanges {
+            effects,
             reset: SessionReset::Yes,
             option: self.changes.option,
             diagnostics: Some(diagnostics),

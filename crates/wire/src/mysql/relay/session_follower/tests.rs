@@ -14,6 +14,7 @@ use crate::mysql::{
 };
 
 use super::*;
+use crate::mysql::sql::effects::DefaultDatabase;
 use crate::mysql::sql::lexer::Escapes;
 
 /// A client and its server connection.
@@ -216,6 +217,12 @@ fn changes_are_reported_once() {
     site.hears(&ok(&OK));
     let changes = site.follow.settle();
     assert_eq!((changes.reset, changes.effects.is_none()), (SessionReset::Yes, true));
+    // But not the default database.
+    site.says(&query("USE other"), 7);
+    site.hears(&ok(&OK));
+    site.says(&written(encode_reset_connection), 7);
+    site.hears(&ok(&OK));
+    assert_eq!(site.follow.settle().effects.database, DefaultDatabase::MayDiffer);
 }
 
 #[test]
