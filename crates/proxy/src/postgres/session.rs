@@ -198,7 +198,7 @@ impl ClientSession {
             return SessionPhase::NeedsQuery;
         }
         let is_clean = self.relay.connection_state() == ConnectionState::Clean(TransactionStatus::Idle);
-        if !is_clean || self.command.is_some() || !self.has_input {
+        if !is_clean || self.command.is_some() || !self.has_input || pooled.follower.is_preparing() {
             return SessionPhase::Active;
         }
         let effects = pooled.follower.settle();

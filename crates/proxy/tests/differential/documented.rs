@@ -5,6 +5,8 @@
 pub(crate) enum Documented {
     /// Counted: behind the server's last message the proxy says that the connection was lost.
     Lost,
+    /// Counted: of several errors of a statement whose tables have changed, the proxy shows that of the tables.
+    FirstError,
     /// Left out: process and connection numbers, `pg_backend_pid()`, `CONNECTION_ID()`.
     Numbers,
     /// Left out: when `ParameterStatus` comes. The values are compared at the end of each answer.
@@ -29,8 +31,9 @@ pub(crate) enum Documented {
 }
 
 impl Documented {
-    pub(crate) const ALL: [Self; 11] = [
+    pub(crate) const ALL: [Self; 12] = [
         Self::Lost,
+        Self::FirstError,
         Self::Numbers,
         Self::Reports,
         Self::SessionState,
@@ -47,6 +50,7 @@ impl Documented {
     pub(crate) fn place(self) -> &'static str {
         match self {
             Self::Lost => "What a client sees: \"its client gets the server's last message, or …\"",
+            Self::FirstError => "What a client can tell: parameters that do not fit",
             Self::Numbers => "What a client sees: Cancel",
             Self::Reports => "What a client sees: Settings of the login",
             Self::SessionState => "Fewer resets: \"clients see this setting as `ON`\"",

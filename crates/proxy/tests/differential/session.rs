@@ -91,6 +91,14 @@ pub(crate) struct Failure {
     pub(crate) proxied: Vec<String>,
 }
 
+impl Failure {
+    /// Whether time decides: another run may tell more.
+    pub(crate) fn may_be_late(&self) -> bool {
+        let waited_in_vain = self.signature.contains("became free within");
+        matches!(self.kind, Kind::Silence | Kind::NotServed | Kind::Stuck) || waited_in_vain
+    }
+}
+
 /// How an answer compares with the direct one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Equal {

@@ -420,6 +420,18 @@ fn sql_finds_statements_of_the_protocol() {
     assert_eq!(site.go_on(), query("EXECUTE s(1)"));
     let missing = message(b'E', b"SERROR\0C26000\0Mno\0\0");
     assert_eq!(site.down(&[missing, answers("Z")].concat(), 1), answers("EZ"));
+    // Its columns have changed.
+    let mut site = moved("SELECT a FROM t WHERE b = $1", INT, &column("a", TEXT, 1));
+    let again = typed_parse("s", "SELECT a FROM t WHERE b = $1", INT);
+    assert_eq!(site.up(&query("EXECUTE s(1)"), 1000), [&again[..], &describe("s"), &sync()].concat());
+    let changed = [&answers("1")[..], &parameter(INT), &column("a", INT, 1), &answers("Z")].concat();
+    assert_eq!(site.down(&changed, 1), b"");
+    assert_eq!(site.go_on(), [close("s"), sync()].concat());
+    assert_eq!(site.down(&answers("3Z"), 1), b"");
+    assert_eq!(site.go_on(), query("EXECUTE s(1)"));
+    let missing = message(b'E', b"SERROR\0C26000\0Mno\0\0");
+    let down = site.down(&[missing, answers("Z")].concat(), 1);
+    assert!(down.windows(7).any(|bytes| bytes == b"C0A000\0"));
     // Other texts need nothing.
     let mut site = moved("INSERT INTO t VALUES ($1)", INT, &answers("n"));
     assert_eq!(site.up(&query("SELECT 1"), 1000), query("SELECT 1"));

@@ -38,7 +38,14 @@ pub(crate) struct ClientStatement {
     pub(crate) context: Arc<TextContext>,
     pub(crate) params: u16,
     /// The parameter types, as the client sent them last.
-    pub(crate) types: Option<Vec<u8>>,
+    pub(crate) types: Option<SentTypes>,
+}
+
+/// Parameter types, and the kind of command that they came with. Servers do not use those of one kind for the other.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct SentTypes {
+    pub(crate) command: u8,
+    pub(crate) types: Vec<u8>,
 }
 
 /// The statements prepared on a server connection, by their client's identifiers.
@@ -143,7 +150,7 @@ impl ClientStatements {
     pub(crate) fn remove(&mut self, own: u32) {
         if let Some(ClientStatement { text, types, context, .. }) = self.by_id.remove(&own) {
             self.bytes -= OVERHEAD_BYTES + context.bytes() + text.map_or(0, |text| text.len());
-            self.bytes -= types.map_or(0, |types| types.len());
+            self.bytes -= types.map_or(0, |sent| sent.types.len());
         }
         if self.last == Some(own) {
             self.last = None;
@@ -152,17 +159,17 @@ impl ClientStatements {
 
     /// Stores the parameter types. Returns whether the limit allowed it.
     #[must_use]
-    pub(crate) fn store_types(&mut self, own: u32, types: &[u8]) -> bool {
+    pub(crate) fn store_types(&mut self, own: u32, command: u8, types: &[u8]) -> bool {
         let Some(statement) = self.by_id.get_mut(&own) else { return true };
-        if statement.types.as_deref() == Some(types) {
+        if statement.types.as_ref().is_some_and(|sent| sent.command == command && sent.types == types) {
             return true;
         }
-        self.bytes -= statement.types.take().map_or(0, |types| types.len());
+        self.bytes -= statement.types.take().map_or(0, |sent| sent.types.len());
         if self.bytes.saturating_add(types.len()) > MAX_STATEMENT_BYTES {
             return false;
         }
         self.bytes += types.len();
-        statement.types = Some(types.to_vec());
+        statement.types = Some(SentTypes { command, types: types.to_vec() });
         true
     }
 

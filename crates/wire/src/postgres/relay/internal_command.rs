@@ -298,7 +298,13 @@ impl InternalCommand {
                 describing.statement.is_described(std::mem::take(&mut describing.parameter_types), columns);
             }
             kind::READY_FOR_QUERY => self.describing = None,
-            kind::ERROR_RESPONSE if !Report::parse(payload)?.severity.ends_session() => {}
+            kind::ERROR_RESPONSE if !Report::parse(payload)?.severity.ends_session() => {
+                // Its tables have changed: it fails wherever it is executed.
+                let types = std::mem::take(&mut describing.parameter_types);
+                if !types.is_empty() {
+                    describing.statement.is_described(types, Some(Columns::unknown()));
+                }
+            }
             kind::NOTICE_RESPONSE | kind::NOTIFICATION_RESPONSE => {}
             _ => return Err(Error::protocol("response to the proxy", "an unexpected message")),
         }

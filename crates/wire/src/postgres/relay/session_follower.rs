@@ -75,6 +75,8 @@ pub struct SessionFollower {
     /// Whether the columns of a statement are compared before the client's next message is sent.
     verifies: bool,
     batch: BatchExecution,
+    /// Whether statements are prepared for the client's next text, which waits.
+    is_preparing: bool,
     /// Statements that cannot be used on this connection, each with the error that the client gets.
     unusable: Vec<(Vec<u8>, Vec<u8>)>,
 }
@@ -167,6 +169,11 @@ impl SessionFollower {
     /// Whether the client's next command must wait for what the server will answer.
     pub fn is_waiting(&self) -> bool {
         self.wait == Wait::ForAnswers
+    }
+
+    /// Whether the client's next command must be executed on this connection, which was prepared for it.
+    pub fn is_preparing(&self) -> bool {
+        self.is_preparing
     }
 
     /// Whether the proxy must send [`Self::write_failure`] before anything else.

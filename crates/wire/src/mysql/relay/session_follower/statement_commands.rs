@@ -221,7 +221,7 @@ impl SessionFollower {
         let header = Header { length: payload.len(), sequence: 0 };
         match types_of(kind, header, payload, params) {
             TypesLocation::At(start)
-                if statements.store_types(own, &payload[start..start + params * TYPE_BYTES]) =>
+                if statements.store_types(own, kind, &payload[start..start + params * TYPE_BYTES]) =>
             {
                 prepared.mark_types_known(own);
             }
@@ -247,18 +247,18 @@ impl SessionFollower {
             TypesLocation::Truncated => with_statement_id(kind, header, id),
             TypesLocation::At(start) => {
                 let types = &here[start..start + params * TYPE_BYTES];
-                if !statements.store_types(own, types) {
+                if !statements.store_types(own, kind, types) {
                     self.changes.effects.pins("types of parameters that are too long");
                 }
                 prepared.mark_types_known(own);
                 with_statement_id(kind, header, id)
             }
             TypesLocation::Absent(at) => {
-                let known = statements.get(own).and_then(|known| known.types.as_deref());
-                match known.filter(|_| types == ParameterTypes::Unknown) {
+                let known = statements.get(own).and_then(|known| known.types.as_ref());
+                match known.filter(|known| types == ParameterTypes::Unknown && known.command == kind) {
                     None => with_statement_id(kind, header, id),
                     Some(known) => {
-                        let next = with_types(kind, header, here, id, at, known)?;
+                        let next = with_types(kind, header, here, id, at, &known.types)?;
                         prepared.mark_types_known(own);
                         next
                     }

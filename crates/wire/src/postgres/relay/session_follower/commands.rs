@@ -179,6 +179,7 @@ impl Followed<'_> {
                     Prepared::Insert(mut insert) => {
                         encode_sync(&mut insert);
                         model.send(SentKind::Sync, Some(Box::new(Note::InsertedSync)));
+                        self.follower.is_preparing = true;
                         return Ok(MessageAction::InsertBefore(insert));
                     }
                 }
@@ -186,6 +187,7 @@ impl Followed<'_> {
                 self.follower.unusable.clear();
             }
         }
+        self.follower.is_preparing = false;
         self.follower.payload_reader = PayloadReader::Text(ArrivingText::Begins(string_syntax));
         let note = error.map(|error| {
             let effects = Effects::default();
