@@ -158,7 +158,8 @@ impl Generator<'_> {
             let at = self.random.below(batches.len());
             batches[at].push(other);
         }
-        if self.features.parts.has(Part::Leaving) && self.random.percent(4) {
+        // The server reads what follows a change of the user as its proof.
+        if self.features.parts.has(Part::Leaving) && !is_change && self.random.percent(4) {
             let leaving = if self.random.percent(50) { Command::Quit } else { Command::HalfClose };
             batches.last_mut().into_iter().for_each(|batch| batch.push(leaving.clone()));
         }

@@ -13,6 +13,8 @@ const PORTALS: [&str; 3] = ["", "p1", "c"];
 const LINES: [&str; 7] = ["1\tone\n", "2\n", "3,three\n", "7", "\tx\n", "\\.\n", ""];
 const BAD_LINES: [&str; 2] = ["bad\tbad\n", "1\t2\t3\t4\n"];
 const MAX_STEPS: usize = 12;
+/// Each is valid for another type.
+const TEXT_VALUES: [&str; 3] = ["row 1", "2.5", "2020-01-03"];
 /// `int4pl`, `length(text)`, and no function.
 const FUNCTIONS: [u32; 3] = [177, 1317, 1];
 
@@ -368,7 +370,8 @@ impl Generator<'_> {
         }
         let number = *self.random.pick(&[1_i32, 2, 3, 42]);
         if !is_binary {
-            let text = if self.random.percent(85) { number.to_string() } else { "row 1".to_owned() };
+            let is_number = self.random.percent(75);
+            let text = if is_number { number.to_string() } else { self.name(&TEXT_VALUES) };
             return Some(text.into_bytes());
         }
         if self.random.percent(60) {

@@ -319,8 +319,10 @@ pub(crate) const PARAMETRISED: &[(&str, usize)] = &[
     ("SELECT * FROM t WHERE id = $1", 1),
     ("SELECT n FROM t WHERE n > $1 ORDER BY n", 1),
     ("INSERT INTO t(id, n) VALUES ($1, $2)", 2),
+    ("INSERT INTO t(id, n) VALUES (20, $1)", 1),
     ("INSERT INTO u(a) VALUES ($1) RETURNING a", 1),
     ("UPDATE t SET n = $1 WHERE id = $2", 2),
+    ("UPDATE t SET n = $1 WHERE id < 4", 1),
     ("UPDATE t SET v = $1 WHERE id = 1", 1),
     ("SELECT $1 + 1", 1),
     ("SELECT v FROM t WHERE v = $1", 1),
@@ -339,9 +341,11 @@ pub(crate) const PARAMETRISED: &[(&str, usize)] = &[
     ("SELECT $1 FROM missing", 1),
 ];
 
-/// What an administrator does in between.
+/// What an administrator does in between. The types of parameters and columns change most often.
 pub(crate) const ADMIN: &[&str] = &[
     "ALTER TABLE public.t ALTER n TYPE float8",
+    "ALTER TABLE public.t ALTER n TYPE float8",
+    "ALTER TABLE public.t ALTER n TYPE text",
     "ALTER TABLE public.t ALTER n TYPE text",
     "ALTER TABLE public.t ALTER v TYPE varchar(50)",
     "ALTER TABLE public.t ADD e int DEFAULT 8",
