@@ -77,7 +77,10 @@ impl Opening {
             }
             None => {
                 backend.prepared.clear();
-                backend.parameters = backend.base.clone();
+                let known = backend.parameters.clone();
+                for (name, value) in known.changed_from(&backend.base) {
+                    backend.parameters.assume(name, value)?;
+                }
                 let settings = owned(request.differing(&backend.base));
                 let command = InternalCommand::take_over(pairs(&settings), backend.commit, to_server)?;
                 (settings, Some(command))
@@ -87,7 +90,7 @@ impl Opening {
         backend.record_set(settings.iter().map(|(name, _)| name.as_str()));
         for (name, value) in &settings {
             if backend.base.get(name.as_bytes()).is_some() {
-                backend.parameters.set(name.as_bytes(), value.as_bytes())?;
+                backend.parameters.assume(name.as_bytes(), value.as_bytes())?;
             }
         }
         let command = command.map(|command| (CommandPurpose::ResetFirst, describing(command)));

@@ -209,6 +209,25 @@ fn a_statement_is_prepared_on_the_next_connection_unnoticed() {
 }
 
 #[test]
+fn a_setting_that_is_not_reported_is_what_it_was_at_the_last_report() {
+    let mut site = Site::default();
+    site.parameters.set(b"TimeZone", b"GMT").expect("a setting");
+    site.parameters.assume(b"TimeZone", b"Asia/Tokyo").expect("a setting");
+    let set_back = query("SET TimeZone = 'GMT'");
+    assert_eq!(site.up(&set_back, 1000), set_back);
+    let told = message(b'S', b"TimeZone\0GMT\0");
+    assert_eq!(site.down(&answers("CZ"), 3), [answers("C"), told.clone(), answers("Z")].concat());
+    assert_eq!(site.parameters.get(b"TimeZone"), Some(&b"GMT"[..]));
+
+    // The server reports it: nothing is added.
+    site.parameters.assume(b"TimeZone", b"Asia/Tokyo").expect("a setting");
+    site.up(&query("SELECT 1"), 1000);
+    let reported = message(b'S', b"TimeZone\0Asia/Tokyo\0");
+    let down = [answers("C"), reported, answers("Z")].concat();
+    assert_eq!(site.down(&down, 3), down);
+}
+
+#[test]
 fn what_was_read_and_not_passed_on_is_owed() {
     let mut site = Site::default();
     site.up(&[parse("s", "SELECT $1"), sync()].concat(), 1000);

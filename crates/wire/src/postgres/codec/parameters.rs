@@ -14,6 +14,9 @@ use crate::postgres::{
 /// More than any server reports; each is short.
 const MAX_PARAMETERS: usize = 128;
 
+/// The name of a setting, and a value.
+pub type AssumedSetting = (Arc<[u8]>, Arc<[u8]>);
+
 /// The settings that a server reports, with their latest values. Names are compared case-insensitively, as by
 /// servers. Clones share what is equal.
 #[derive(Debug, Clone, Default)]
@@ -22,6 +25,8 @@ pub struct Parameters {
     changes: u64,
     /// The sum of the pairs' hashes.
     digest: u64,
+    /// Settings that the server has not reported since they were set, with the values of its last reports.
+    assumed: Vec<AssumedSetting>,
     string_syntax: StringSyntax,
     encoding: TextEncoding,
 }
@@ -57,6 +62,7 @@ impl Parameters {
     /// Stores a value. New settings are added in the order in which they are first reported.
     pub fn set(&mut self, name: &[u8], value: &[u8]) -> Result<(), Error> {
         self.changes += 1;
+        self.assumed.retain(|(assumed, _)| !assumed.eq_ignore_ascii_case(name));
         self.read_rule(name, value);
         let Some(at) = self.pairs.iter().position(|pair| pair.name.eq_ignore_ascii_case(name)) else {
             return self.add(Pair::new(name, value));
@@ -76,6 +82,31 @@ impl Parameters {
         } else if name.eq_ignore_ascii_case(TextEncoding::SETTING) {
             self.encoding = TextEncoding::of(value);
         }
+    }
+
+    /// Stores a value that the proxy sets, until the server reports what it is.
+    pub fn assume(&mut self, name: &[u8], value: &[u8]) -> Result<(), Error> {
+        let Some(pair) = self.pairs.iter().find(|pair| pair.name.eq_ignore_ascii_case(name)) else {
+            return self.set(name, value);
+        };
+        let (name, last) = (Arc::clone(&pair.name), Arc::clone(&pair.value));
+        let known = self.assumed.iter().position(|(assumed, _)| *assumed == name);
+        let (name, last) = known.map_or((name, last), |at| self.assumed.swap_remove(at));
+        self.set(&name, value)?;
+        if *last != *value {
+            self.assumed.push((name, last));
+        }
+        Ok(())
+    }
+
+    /// The server has sent a `ReadyForQuery`, in front of which it reports what differs from its last report. So what it
+    /// has not reported has that value: returns the settings that were assumed to have another one, with their values.
+    pub fn settle(&mut self) -> Result<Vec<AssumedSetting>, Error> {
+        let wrong = std::mem::take(&mut self.assumed);
+        for (name, last) in &wrong {
+            self.set(name, last)?;
+        }
+        Ok(wrong)
     }
 
     /// How the server reads strings now.

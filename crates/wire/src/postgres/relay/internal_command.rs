@@ -270,6 +270,7 @@ impl InternalCommand {
                 kind::READY_FOR_QUERY if self.left > 0 => {
                     self.left -= 1;
                     let transaction = TransactionStatus::parse(payload)?;
+                    parameters.settle()?;
                     if self.left == 0 {
                         return self.refusal.take().map_or(Ok(Response::Done(transaction)), Err);
                     }

@@ -11,7 +11,7 @@ use crate::{
         codec::{
             kind,
             message::{self, Header, MAX_LOGIN_PAYLOAD_BYTES},
-            parameters::{Parameters, parse_parameter_status},
+            parameters::{AssumedSetting, Parameters, parse_parameter_status},
             transaction::TransactionStatus,
         },
         error::Error,
@@ -26,6 +26,7 @@ use crate::{
             },
             session_remains::RemainsObserver,
         },
+        server::{write_parameter_status, write_ready_for_query},
         sql::effects::Remains,
     },
     relay::{Departure, Goodbye, Vacate},
@@ -309,11 +310,14 @@ impl PostgresRelay {
             }
             kind::READY_FOR_QUERY => {
                 let transaction = TransactionStatus::parse(payload)?;
-                if let Some(followed) = followed {
-                    return Ok(followed.read_ready(transaction, &mut self.model));
-                }
-                self.model.receive_ready(transaction);
-                return Ok(ReplyAction::Forward);
+                let action = match followed {
+                    Some(followed) => followed.read_ready(transaction, &mut self.model),
+                    None => {
+                        self.model.receive_ready(transaction);
+                        ReplyAction::Forward
+                    }
+                };
+                return with_settings(&parameters.settle()?, action, transaction);
             }
             kind::DATA_ROW
             | kind::ROW_DESCRIPTION
@@ -430,4 +434,23 @@ impl PostgresRelay {
     pub fn error_was_last(&self) -> bool {
         self.error_was_last
     }
+}
+
+/// In front of a `ReadyForQuery` the client is told of settings that have other values than it knows.
+fn with_settings(
+    changed: &[AssumedSetting],
+    action: ReplyAction,
+    transaction: TransactionStatus,
+) -> Result<ReplyAction, Error> {
+    if changed.is_empty() {
+        return Ok(action);
+    }
+    let mut out = Vec::new();
+    for (name, value) in changed {
+        write_parameter_status(&mut out, name, value)?;
+    }
+    if action == ReplyAction::Forward {
+        write_ready_for_query(&mut out, transaction);
+    }
+    Ok(ReplyAction::Replace(out))
 }
