@@ -63,7 +63,7 @@ test-dist: ## build the packages twice, compare the bytes, and use them in clean
 	@$(STAGE) test-ci scripts/test-ci dist $(TARGET)/ci
 	@$(STAGE) test-deploy scripts/test-deploy dist $(TARGET)/deploy
 
-test-full: test ## make test, make book, make test-dist, the documentation, Oracle's MySQL (fetches 554 MB), PostgreSQL's suite under page encryption, the suites of drivers for Go, SQLAlchemy and Django through the sidecar, its alerts, load hosts on Kubernetes, libFuzzer, make deny
+test-full: test ## make test, make book, make test-dist, the documentation, Oracle's MySQL (fetches 554 MB), PostgreSQL's suite under page encryption, the suites of drivers for Go, SQLAlchemy, Django, PHP and JDBC through the sidecar, its alerts, load hosts on Kubernetes, libFuzzer, make deny
 	@$(STAGE) setup-full scripts/setup full
 	@RUSTDOCFLAGS="-D warnings" $(STAGE) doc $(CARGO) doc --workspace --no-deps --document-private-items --locked
 	@$(STAGE) test-mysql scripts/test-mysql $(CARGO)
@@ -72,6 +72,8 @@ test-full: test ## make test, make book, make test-dist, the documentation, Orac
 	@$(STAGE) test-go scripts/test-drivers-go $(TARGET)/go-suites $(TARGET)/release/ciphertoll-proxy
 	@$(STAGE) test-sqlalchemy scripts/test-drivers-sqlalchemy $(TARGET)/sqlalchemy $(TARGET)/release/ciphertoll-proxy
 	@$(STAGE) test-django scripts/test-drivers-django $(TARGET)/django $(TARGET)/release/ciphertoll-proxy
+	@$(STAGE) test-php scripts/test-drivers-php $(TARGET)/php $(TARGET)/release/ciphertoll-proxy
+	@$(STAGE) test-jdbc scripts/test-drivers-jdbc $(TARGET)/jdbc $(TARGET)/release/ciphertoll-proxy
 	@$(STAGE) test-alerts scripts/test-alerts $(TARGET)/release/ciphertoll-proxy
 	@$(STAGE) test-kubernetes scripts/test-kubernetes $(TARGET)/kubernetes $(TARGET) $(CARGO)
 	@$(STAGE) fuzz $(WITH) scripts/fuzz-smoke 60
