@@ -2,6 +2,7 @@
 
 mod convert;
 mod exec;
+mod verify;
 
 use std::ffi::OsString;
 use std::fs::{self, File, OpenOptions, Permissions};
@@ -29,6 +30,7 @@ Examples:
   ciphertoll tde init -D data --key-file kek
   ciphertoll tde exec -D data --key-file kek -- initdb -D data --data-checksums
   ciphertoll tde exec -D data --key-command 'pass show kek' -- pg_ctl -D data -l log start
+  ciphertoll tde verify -D data --key-file kek --max-rate 50
   ciphertoll tde rotate -D data --key-file kek --new-key-file kek-2
   ciphertoll tde convert -D plain --to sealed --key-file kek";
 
@@ -71,6 +73,8 @@ enum TdeCommand {
         #[command(flatten)]
         new_key: NewKeyArguments,
     },
+    /// Check that everything in a cluster or a base backup is encrypted; the server may run
+    Verify(verify::VerifyArguments),
     /// Convert a stopped cluster into an encrypted copy, or back with --decrypt
     Convert(convert::ConvertArguments),
     /// Run a PostgreSQL program on an encrypted cluster
@@ -134,6 +138,7 @@ pub(crate) fn tde(arguments: &TdeArguments) -> Result<u8, Failure> {
         TdeCommand::Init { cluster, key, cipher } => init(cluster, key, *cipher),
         TdeCommand::Status { cluster } => status(cluster),
         TdeCommand::Rotate { cluster, key, new_key } => rotate(cluster, key, new_key),
+        TdeCommand::Verify(arguments) => verify::verify(arguments),
         TdeCommand::Convert(arguments) => convert::convert(arguments),
         TdeCommand::Exec { cluster, key, library, command } => {
             return exec::exec(cluster, key, library.as_deref(), command);
@@ -184,6 +189,7 @@ impl From<KeyError> for Failure {
     fn from(error: KeyError) -> Self {
         let code = match error {
             KeyError::Io { .. } => ExitCode::HostResource,
+            KeyError::NotVerifiable { .. } => ExitCode::NotEncrypted,
             KeyError::OpenSsl(_) | KeyError::Cipher(_) => ExitCode::Internal,
             _ => ExitCode::Usage,
         };

@@ -23,6 +23,8 @@ pub enum ExitCode {
     RecordUnusable = 8,
     /// This machine lacks something (disk, port, permission), or a load host is not reached.
     HostResource = 9,
+    /// `tde verify` found something that is not ciphertext of its place.
+    NotEncrypted = 10,
     /// Ctrl-C; what was measured is kept.
     Interrupted = 130,
     /// SIGTERM; what was measured is kept.
@@ -31,7 +33,7 @@ pub enum ExitCode {
 
 impl ExitCode {
     /// Every code, ascending.
-    pub const ALL: [Self; 12] = [
+    pub const ALL: [Self; 13] = [
         Self::Done,
         Self::Internal,
         Self::Usage,
@@ -42,6 +44,7 @@ impl ExitCode {
         Self::ServerRefused,
         Self::RecordUnusable,
         Self::HostResource,
+        Self::NotEncrypted,
         Self::Interrupted,
         Self::Terminated,
     ];
@@ -64,6 +67,7 @@ impl ExitCode {
             Self::ServerRefused => "server refused: unreachable, password, TLS or certificate",
             Self::RecordUnusable => "record unreadable, locked or newer than this version",
             Self::HostResource => "host resource: disk, port or permission; a load host that is not reached",
+            Self::NotEncrypted => "not everything is encrypted (tde verify)",
             Self::Interrupted => "interrupted by Ctrl-C; what was measured is kept",
             Self::Terminated => "terminated by SIGTERM; what was measured is kept",
         }

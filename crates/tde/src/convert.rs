@@ -9,7 +9,7 @@
 //! 4. [`Conversion::verify`] reads every file back and compares it with the source.
 //! 5. [`Conversion::finish`] writes `PG_VERSION`, then `pg_control`, and removes the journal.
 
-mod control;
+pub(crate) mod control;
 mod error;
 mod files;
 mod journal;

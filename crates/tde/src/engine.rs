@@ -200,6 +200,17 @@ impl EncryptionEngine {
         }
     }
 
+    /// Decrypts a unit in place, as it is stored. Of a unit that was written partially, the whole blocks are right.
+    pub(crate) fn decrypt_unit(
+        &mut self,
+        file: &mut OpenFile,
+        number: u64,
+        unit: &mut [u8],
+    ) -> Result<(), Errno> {
+        let Self { keys, ciphers, .. } = self;
+        transform(ciphers.of(keys, file)?, file.class, CipherOperation::Decrypt, number, unit)
+    }
+
     /// Sets the size, as `ftruncate` does.
     pub fn set_size(&mut self, file: &mut OpenFile, storage: &impl Storage, size: u64) -> Result<(), Errno> {
         let old = storage.size()?;

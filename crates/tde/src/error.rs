@@ -90,6 +90,9 @@ pub enum KeyError {
     /// A file of the cluster has invalid content.
     #[error("cannot seal {path}: {why}")]
     BadCluster { path: PathBuf, why: &'static str },
+    /// There is nothing in the directory that these keys could verify.
+    #[error("cannot verify {data}: {why}")]
+    NotVerifiable { data: PathBuf, why: &'static str },
     #[error("cannot allocate memory for keys: {0}")]
     Memory(io::Error),
     #[error("OpenSSL: {0}")]

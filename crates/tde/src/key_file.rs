@@ -171,6 +171,11 @@ impl KeyFile {
         self.cipher_kind
     }
 
+    /// A random identifier of the cluster, which rotations keep.
+    pub fn cluster(&self) -> &[u8; 16] {
+        &self.cluster
+    }
+
     /// The number of rotations.
     pub fn generation(&self) -> u32 {
         self.generation

@@ -7,6 +7,7 @@
 //! - [`PageCipher`]: AES-XTS with a cached key schedule and one tweak per page.
 //! - [`cluster`]: the state of a data directory ([`cluster::examine`]), and sealing it.
 //! - [`convert`]: converts a stopped cluster to the encrypted form and back.
+//! - [`verify`]: checks that every unit of a cluster's files is ciphertext of its own place.
 //! - [`KeyFile`]: the data-encryption keys, wrapped by the key-encryption key ([`Kek`]), in a file next to the data directory.
 
 use std::path::{Path, PathBuf};
@@ -26,6 +27,7 @@ mod seal;
 mod secret;
 mod storage;
 mod unit;
+pub mod verify;
 mod xts;
 
 pub use cipher::{CipherKind, PageCipher, Tweak};

@@ -320,13 +320,13 @@ fn mapping(text: &str) -> Result<TablespaceMapping, String> {
 }
 
 /// Progress on stderr: a bar on a terminal, otherwise lines.
-enum ConversionDisplay {
+pub(super) enum ConversionDisplay {
     Bar(ProgressBar),
     Lines(Instant),
 }
 
 impl ConversionDisplay {
-    fn new() -> Self {
+    pub(super) fn new() -> Self {
         if !io::stderr().is_terminal() {
             return Self::Lines(Instant::now());
         }
@@ -338,25 +338,29 @@ impl ConversionDisplay {
             ConversionPhase::Convert => "converting",
             ConversionPhase::Verify => "verifying ",
         };
+        self.show_bytes(doing, progress.bytes, progress.of);
+    }
+
+    pub(super) fn show_bytes(&mut self, doing: &'static str, bytes: u64, of: u64) {
         match self {
             Self::Bar(bar) => {
-                if bar.position() > progress.bytes {
+                if bar.position() > bytes {
                     bar.reset_eta();
                 }
                 bar.set_message(doing);
-                bar.set_length(progress.of);
-                bar.set_position(progress.bytes);
+                bar.set_length(of);
+                bar.set_position(bytes);
             }
             Self::Lines(last) if last.elapsed() >= LINE_INTERVAL => {
                 *last = Instant::now();
-                let percent = 100 * progress.bytes / progress.of.max(1);
-                tell(&format!("{}: {percent} % of {} bytes", doing.trim_end(), progress.of));
+                let percent = 100 * bytes / of.max(1);
+                tell(&format!("{}: {percent} % of {of} bytes", doing.trim_end()));
             }
             Self::Lines(_) => {}
         }
     }
 
-    fn clear(&self) {
+    pub(super) fn clear(&self) {
         if let Self::Bar(bar) = self {
             bar.finish_and_clear();
         }

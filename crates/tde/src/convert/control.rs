@@ -1,15 +1,57 @@
-//! The data of `pg_control` that a conversion needs.
+//! The data of `pg_control` that a conversion and a verification need.
 
 use crate::cluster::has_checksum;
 use crate::seal::CONTROL_BYTES;
 use crate::{SEGMENT_PAGES, UNIT_BYTES};
 
 const STATE_AT: usize = 16;
+/// `checkPointCopy.redo`, since version 11: where recovery starts after a crash.
+const REDO_AT: usize = 40;
 const CATALOG_AT: usize = 12;
 /// `FLOATFORMAT_VALUE`, 1234567.0, which precedes the sizes of the build in every version.
 const FLOAT_FORMAT: [u8; 8] = 1_234_567.0_f64.to_le_bytes();
+/// Index of the WAL segment size among the numbers that follow.
+const SEGMENT_NUMBER: usize = 3;
 /// Index of the data checksum version among the numbers that follow: page size, pages per segment, WAL page size, …
 const CHECKSUMS_NUMBER: usize = 9;
+
+/// What a verification needs, also of a server that runs or has crashed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct RunningControl {
+    pub(crate) has_page_checksums: bool,
+    /// Size of a WAL segment.
+    pub(crate) segment_bytes: u64,
+    /// Where the next start begins to replay WAL. `None` if the server was stopped cleanly.
+    pub(crate) redo: Option<u64>,
+}
+
+impl RunningControl {
+    pub(crate) fn parse(plaintext: &[u8; CONTROL_BYTES]) -> Result<Self, &'static str> {
+        if !has_checksum(plaintext) {
+            return Err("its checksum is wrong");
+        }
+        let mut redo = [0; 8];
+        redo.copy_from_slice(&plaintext[REDO_AT..REDO_AT + 8]);
+        let is_shut_down = check_shut_down(number_at(plaintext, STATE_AT)).is_ok();
+        let sizes = sizes_at(plaintext)?;
+        Ok(Self {
+            has_page_checksums: number_at(plaintext, sizes + 4 * CHECKSUMS_NUMBER) != 0,
+            segment_bytes: u64::from(number_at(plaintext, sizes + 4 * SEGMENT_NUMBER)),
+            redo: (!is_shut_down).then_some(u64::from_le_bytes(redo)),
+        })
+    }
+}
+
+fn number_at(plaintext: &[u8; CONTROL_BYTES], at: usize) -> u32 {
+    let bytes = plaintext.get(at..at + 4).and_then(|bytes| bytes.try_into().ok());
+    u32::from_le_bytes(bytes.unwrap_or_default())
+}
+
+/// Where the sizes of the build are.
+fn sizes_at(plaintext: &[u8; CONTROL_BYTES]) -> Result<usize, &'static str> {
+    let at = plaintext.windows(FLOAT_FORMAT.len()).position(|window| window == FLOAT_FORMAT);
+    Ok(at.ok_or("its layout is unknown")? + FLOAT_FORMAT.len())
+}
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct ControlFileData {
@@ -24,13 +66,9 @@ impl ControlFileData {
         if !has_checksum(plaintext) {
             return Err("its checksum is wrong");
         }
-        let number = |at: usize| {
-            let bytes = plaintext.get(at..at + 4).and_then(|bytes| bytes.try_into().ok());
-            u32::from_le_bytes(bytes.unwrap_or_default())
-        };
+        let number = |at: usize| number_at(plaintext, at);
         check_shut_down(number(STATE_AT))?;
-        let sizes = plaintext.windows(FLOAT_FORMAT.len()).position(|window| window == FLOAT_FORMAT);
-        let sizes = sizes.ok_or("its layout is unknown")? + FLOAT_FORMAT.len();
+        let sizes = sizes_at(plaintext)?;
         let [page, segment, wal_page] = [0, 4, 8].map(|at| number(sizes + at));
         if [page, wal_page] != [UNIT_BYTES as u32; 2] || u64::from(segment) != SEGMENT_PAGES {
             return Err("the server was built with other page or segment sizes than 8 kB and 1 GB");
