@@ -42,6 +42,7 @@ mod program;
 mod raw;
 mod raw_calls;
 mod refused;
+mod sampler;
 mod secrecy;
 mod server;
 mod start;

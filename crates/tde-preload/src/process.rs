@@ -20,7 +20,7 @@ use crate::handshake::Handshake;
 use crate::identity;
 use crate::paths::ClusterDirectory;
 use crate::program::ProgramRole;
-use crate::raw;
+use crate::{raw, sampler};
 
 /// Larger descriptors are looked up for each call. The default of `max_files_per_process` is 1000.
 const MOST_DESCRIPTORS: usize = 16_384;
@@ -154,6 +154,7 @@ pub(crate) fn cluster() -> Option<&'static ProcessCluster> {
 
 /// A child with a copy of the memory owns the copy. Called by `fork`.
 pub(crate) fn adopt() {
+    sampler::restart();
     PROCESS.owner.store(raw::process_id(), Ordering::SeqCst);
     let mode = PROCESS.mode.load(Ordering::SeqCst);
     if mode != TableMode::INACTIVE && mode != TableMode::UNUSED {

@@ -148,6 +148,13 @@ pub(crate) fn shares_memory(one: c_int, other: c_int) -> Option<bool> {
     }
 }
 
+/// Sleeps for less than a second.
+pub(crate) fn sleep(nanoseconds: i64) {
+    let time = libc::timespec { tv_sec: 0, tv_nsec: nanoseconds };
+    // SAFETY: a structure with the layout that the kernel reads on 64-bit Linux; the remaining time is not asked for.
+    unsafe { trap(libc::SYS_nanosleep, arguments([address(&raw const time)])) };
+}
+
 /// The flags of an open file, as `F_GETFL` returns them.
 pub(crate) fn flags(descriptor: c_int) -> Result<c_int, Errno> {
     let given = arguments([c_long::from(descriptor), c_long::from(libc::F_GETFL)]);

@@ -19,7 +19,7 @@ use crate::paths::ClusterDirectory;
 use crate::process::{self, Caching};
 use crate::program::{self, ProgramRole};
 use crate::raw;
-use crate::secrecy;
+use crate::{sampler, secrecy};
 
 const DATA: &str = "CIPHERTOLL_TDE_DATA";
 /// The key file; default: next to the data directory.
@@ -32,6 +32,8 @@ const KEK_COMMAND: &str = "CIPHERTOLL_TDE_KEK_COMMAND";
 const NULL: &str = "CIPHERTOLL_TDE_NULL";
 /// For tests: no descriptor is remembered.
 const FORGET: &str = "CIPHERTOLL_TDE_FORGET";
+/// One in so many writes is read back; 0 for none.
+const SAMPLE: &str = "CIPHERTOLL_TDE_SAMPLE";
 const PRELOAD: &str = "LD_PRELOAD";
 const OUR_NAME: &[u8] = b"libciphertoll_tde_preload";
 
@@ -86,6 +88,7 @@ fn prepare(program: ProgramRole, handshake: Handshake) -> Result<(), String> {
     if !encrypts && variable(NULL).is_none() {
         return Err(format!("{}: its cipher is null, which requires {NULL} to be set", key_file.display()));
     }
+    let interval = sampling_interval()?;
     let source = kek_source()?;
     secrecy::protect_memory();
     let kek = source.read().map_err(|error| error.to_string())?;
@@ -110,6 +113,7 @@ fn prepare(program: ProgramRole, handshake: Handshake) -> Result<(), String> {
     std::panic::set_hook(Box::new(|_| {}));
     let path = |path: PathBuf| path.into_os_string().into_vec();
     let directory = ClusterDirectory::new(path(configured), path(canonical));
+    sampler::set_interval(if encrypts { interval } else { 0 });
     process::activate(engine, directory, program, handshake, caching);
     Ok(())
 }
@@ -126,6 +130,13 @@ fn canonicalize_new(path: &Path) -> io::Result<PathBuf> {
 
 fn variable(name: &str) -> Option<OsString> {
     std::env::var_os(name).filter(|value| !value.is_empty())
+}
+
+fn sampling_interval() -> Result<u32, String> {
+    let Some(text) = variable(SAMPLE) else { return Ok(sampler::DEFAULT_INTERVAL) };
+    text.to_str()
+        .and_then(|text| text.parse().ok())
+        .ok_or_else(|| format!("{SAMPLE} is not a number of writes"))
 }
 
 fn kek_source() -> Result<KekSource, String> {
@@ -159,7 +170,17 @@ fn hide_from_children(source: &KekSource) {
         } else {
             std::env::set_var(PRELOAD, OsStr::from_bytes(&others));
         }
-        secrecy::forget_variables(&[DATA, KEYS, KEK_FD, KEK_FILE, KEK_COMMAND, NULL, FORGET, HANDSHAKE_FD]);
+        secrecy::forget_variables(&[
+            DATA,
+            KEYS,
+            KEK_FD,
+            KEK_FILE,
+            KEK_COMMAND,
+            NULL,
+            FORGET,
+            SAMPLE,
+            HANDSHAKE_FD,
+        ]);
     }
     if let KekSource::Descriptor(descriptor) = source {
         raw::close(*descriptor);

@@ -8,6 +8,7 @@ use libc::{c_int, c_long, c_void, iovec, size_t, ssize_t};
 use crate::memory::{CallerBuffers, piece, pieces, read_buffer};
 use crate::process::{DescriptorKind, TrackedFile, guard, kind, with_file};
 use crate::raw::{self, Descriptor, address, arguments};
+use crate::sampler;
 
 const NOT_SUPPORTED: Errno = Errno(libc::EOPNOTSUPP);
 const INVALID: Errno = Errno(libc::EINVAL);
@@ -98,14 +99,29 @@ unsafe fn write_from(descriptor: c_int, pieces: &[iovec], at: Position) -> ssize
                 engine.write_at(&mut file.opened, &Descriptor(descriptor), &given, start)
             })?;
             move_position(at, descriptor, start + done as u64);
+            sampler::wrote_encrypted(descriptor, file.opened.class(), &given, start);
             Ok(done)
         }))
     })
 }
 
+/// After a read that was passed on.
+fn passed_read(_: c_int, answer: c_long) -> ssize_t {
+    answer as ssize_t
+}
+
+/// After a write that was passed on.
+#[inline]
+fn passed_write(descriptor: c_int, answer: c_long) -> ssize_t {
+    if answer > 0 {
+        sampler::wrote_other(descriptor);
+    }
+    answer as ssize_t
+}
+
 /// Defines the calls with one buffer.
 macro_rules! transfers {
-    ($($name:ident($kind:ty $(, $offset:ident)?), $number:ident, $transfer:ident, $position:expr;)+) => {$(
+    ($($name:ident($kind:ty $(, $offset:ident)?), $number:ident, $transfer:ident, $passed:ident, $position:expr;)+) => {$(
         // SAFETY: replaces the C library's function, with its signature.
         #[unsafe(no_mangle)]
         pub(crate) unsafe extern "C" fn $name(
@@ -124,23 +140,24 @@ macro_rules! transfers {
             }
             let given = arguments([c_long::from(descriptor), address(bytes), count as c_long $(, $offset)?]);
             // SAFETY: the caller's arguments, unchanged.
-            unsafe { raw::call(libc::$number, given) as ssize_t }
+            let answer = unsafe { raw::call(libc::$number, given) };
+            $passed(descriptor, answer)
         }
     )+};
 }
 
 transfers! {
-    read(*mut c_void), SYS_read, read_into, Position::Current;
-    write(*const c_void), SYS_write, write_from, Position::Current;
-    pread(*mut c_void, offset), SYS_pread64, read_into, Position::Offset(offset);
-    pread64(*mut c_void, offset), SYS_pread64, read_into, Position::Offset(offset);
-    pwrite(*const c_void, offset), SYS_pwrite64, write_from, Position::Offset(offset);
-    pwrite64(*const c_void, offset), SYS_pwrite64, write_from, Position::Offset(offset);
+    read(*mut c_void), SYS_read, read_into, passed_read, Position::Current;
+    write(*const c_void), SYS_write, write_from, passed_write, Position::Current;
+    pread(*mut c_void, offset), SYS_pread64, read_into, passed_read, Position::Offset(offset);
+    pread64(*mut c_void, offset), SYS_pread64, read_into, passed_read, Position::Offset(offset);
+    pwrite(*const c_void, offset), SYS_pwrite64, write_from, passed_write, Position::Offset(offset);
+    pwrite64(*const c_void, offset), SYS_pwrite64, write_from, passed_write, Position::Offset(offset);
 }
 
 /// Defines the vectored calls. The kernel takes an offset in two halves; on 64-bit machines the second is not used.
 macro_rules! vectored {
-    ($($name:ident($($offset:ident)?), $number:ident, $transfer:ident, $position:expr;)+) => {$(
+    ($($name:ident($($offset:ident)?), $number:ident, $transfer:ident, $passed:ident, $position:expr;)+) => {$(
         // SAFETY: replaces the C library's function, with its signature.
         #[unsafe(no_mangle)]
         pub(crate) unsafe extern "C" fn $name(
@@ -159,24 +176,25 @@ macro_rules! vectored {
             }
             let given = arguments([c_long::from(descriptor), address(vector), c_long::from(count) $(, $offset)?]);
             // SAFETY: the caller's arguments, unchanged.
-            unsafe { raw::call(libc::$number, given) as ssize_t }
+            let answer = unsafe { raw::call(libc::$number, given) };
+            $passed(descriptor, answer)
         }
     )+};
 }
 
 vectored! {
-    readv(), SYS_readv, read_into, Position::Current;
-    writev(), SYS_writev, write_from, Position::Current;
-    preadv(offset), SYS_preadv, read_into, Position::Offset(offset);
-    preadv64(offset), SYS_preadv, read_into, Position::Offset(offset);
-    pwritev(offset), SYS_pwritev, write_from, Position::Offset(offset);
-    pwritev64(offset), SYS_pwritev, write_from, Position::Offset(offset);
+    readv(), SYS_readv, read_into, passed_read, Position::Current;
+    writev(), SYS_writev, write_from, passed_write, Position::Current;
+    preadv(offset), SYS_preadv, read_into, passed_read, Position::Offset(offset);
+    preadv64(offset), SYS_preadv, read_into, passed_read, Position::Offset(offset);
+    pwritev(offset), SYS_pwritev, write_from, passed_write, Position::Offset(offset);
+    pwritev64(offset), SYS_pwritev, write_from, passed_write, Position::Offset(offset);
 }
 
 /// Defines the vectored calls with flags, which are supported only without any: their callers have a fallback. An offset of
 /// -1 stands for the current one.
 macro_rules! flagged {
-    ($($name:ident, $number:ident, $transfer:ident;)+) => {$(
+    ($($name:ident, $number:ident, $transfer:ident, $passed:ident;)+) => {$(
         // SAFETY: replaces the C library's function, with its signature.
         #[unsafe(no_mangle)]
         pub(crate) unsafe extern "C" fn $name(
@@ -196,18 +214,20 @@ macro_rules! flagged {
                 DescriptorKind::Encrypted => return raw::fail(NOT_SUPPORTED) as ssize_t,
                 DescriptorKind::Refused(error) => return raw::fail(error) as ssize_t,
             }
-            let [descriptor, count, flags] = [descriptor, count, flags].map(c_long::from);
+            let given =
+                [c_long::from(descriptor), address(vector), c_long::from(count), offset, 0, c_long::from(flags)];
             // SAFETY: the caller's arguments, unchanged.
-            unsafe { raw::call(libc::$number, [descriptor, address(vector), count, offset, 0, flags]) as ssize_t }
+            let answer = unsafe { raw::call(libc::$number, given) };
+            $passed(descriptor, answer)
         }
     )+};
 }
 
 flagged! {
-    preadv2, SYS_preadv2, read_into;
-    preadv64v2, SYS_preadv2, read_into;
-    pwritev2, SYS_pwritev2, write_from;
-    pwritev64v2, SYS_pwritev2, write_from;
+    preadv2, SYS_preadv2, read_into, passed_read;
+    preadv64v2, SYS_preadv2, read_into, passed_read;
+    pwritev2, SYS_pwritev2, write_from, passed_write;
+    pwritev64v2, SYS_pwritev2, write_from, passed_write;
 }
 
 /// Defines the variants that check the size of the buffer.

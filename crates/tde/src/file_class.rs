@@ -199,7 +199,7 @@ impl FileClass {
 
     /// The size of an encryption unit. State files get small appends, each of which encrypts its last unit again; small
     /// units make this cheaper.
-    pub(crate) fn unit_bytes(self) -> usize {
+    pub fn unit_bytes(self) -> usize {
         match self {
             Self::State(_) => UNIT_BYTES / 16,
             _ => UNIT_BYTES,

@@ -389,6 +389,23 @@ fn start_of_backup(label: &[u8]) -> Option<u64> {
     Some(half(high)? << 32 | half(low)?)
 }
 
+/// Whether a unit, as it is stored, is plaintext. Some plaintext is not recognised: what looks like random bytes. Does not
+/// allocate.
+pub fn is_plaintext(class: FileClass, stored: &[u8]) -> bool {
+    let encrypted = match class {
+        FileClass::Unencrypted | FileClass::Control | FileClass::Version => return false,
+        // Without a page header, it becomes a history, which is text.
+        FileClass::XlogTemp if !wal::has_magic(stored) => return false,
+        FileClass::Wal | FileClass::XlogTemp => stored.get(wal::CLEAR_BYTES..).unwrap_or_default(),
+        _ => stored,
+    };
+    if is_zero(stored) {
+        return false;
+    }
+    let is_page = matches!(class, FileClass::Relation { .. }) && page::has_header(stored);
+    is_page || randomness::is_not_random(encrypted)
+}
+
 fn opened(path: &Path) -> Result<Option<DiskFile>, KeyError> {
     match fs::File::open(path) {
         Ok(file) => Ok(Some(DiskFile(file))),

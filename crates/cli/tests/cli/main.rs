@@ -24,6 +24,7 @@ mod support;
 mod tde;
 mod tde_convert;
 mod tde_services;
+mod tde_verify;
 mod tls_levels;
 mod tunnels;
 mod url;

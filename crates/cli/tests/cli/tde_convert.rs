@@ -25,19 +25,19 @@ const SUMS: &str = "SELECT (SELECT count(*) || md5(string_agg(md5, '' ORDER BY n
 const SETTINGS: &str = "listen_addresses = ''\nmax_prepared_transactions = 3\nwal_level = logical\n";
 
 impl Workspace {
-    fn path(&self, name: &str) -> PathBuf {
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
         self.work().join(name)
     }
 
     #[track_caller]
-    fn succeeds(&self, line: &str) -> String {
+    pub(crate) fn succeeds(&self, line: &str) -> String {
         let output = self.shell(line);
         assert!(output.status.success(), "{line}: {output:?}");
         String::from_utf8_lossy(&output.stdout).trim().to_owned()
     }
 
     #[track_caller]
-    fn ask(&self, sql: &str) -> String {
+    pub(crate) fn ask(&self, sql: &str) -> String {
         let work = self.work();
         self.succeeds(&format!(
             "psql -XAtq -v ON_ERROR_STOP=1 -h {} -U user -d postgres -c \"{sql}\"",
@@ -58,11 +58,11 @@ impl Workspace {
         self.succeeds(&format!("pg_ctl -D {data} -w -t 600 -l {data}.log start >/dev/null"));
     }
 
-    fn stop(&self, data: &str, mode: &str) {
+    pub(crate) fn stop(&self, data: &str, mode: &str) {
         self.succeeds(&format!("pg_ctl -D {data} -w -t 600 -m {mode} stop"));
     }
 
-    fn start_sealed(&self, data: &str) {
+    pub(crate) fn start_sealed(&self, data: &str) {
         self.succeeds(&format!(
             "../ciphertoll tde exec -D {data} --key-file kek -- pg_ctl -D {data} -w -t 600 -l {data}.log start >/dev/null"
         ));

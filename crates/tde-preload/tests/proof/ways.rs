@@ -128,7 +128,9 @@ impl Ways {
         let sources = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/proof/ways");
         let mut compiler = Command::new("cc");
         compiler.args(["-O1", "-Wall", "-Werror", "-pthread", "-rdynamic", "-o"]).arg(&program);
-        compiler.args(["main.c", "descriptors.c", "transfers.c", "files.c"].map(|file| sources.join(file)));
+        compiler.args(
+            ["main.c", "descriptors.c", "transfers.c", "files.c", "machine.c"].map(|file| sources.join(file)),
+        );
         succeeds(&mut compiler);
         Self { program, library: built_library(), place }
     }
@@ -227,6 +229,36 @@ fn a_file_of_somebody_else_in_the_data_directory_is_plaintext_with_a_warning() {
     let warnings =
         tried.complained.lines().filter(|line| line.contains("warning: dump.sql in the data directory"));
     assert_eq!(warnings.count(), 1, "{}", tried.complained);
+}
+
+/// Machine code that makes system calls itself cannot be seen. What it wrote is found when something else is written.
+#[test]
+fn plaintext_that_was_written_past_the_library_ends_the_server() {
+    let ways = Ways::new();
+    for way in ["machine_write", "machine_dup"] {
+        for (interval, is_found) in [("1", true), ("10", true), ("0", false)] {
+            let tried = ways.try_way(way, &[("CIPHERTOLL_TDE_SAMPLE", interval)]);
+            let is_stopped = tried.said.contains("exit status: 99")
+                && tried.complained.contains("PANIC: plaintext was written to ")
+                && tried.complained.contains("base/5/16384 at or before offset ");
+            assert_eq!(is_stopped, is_found, "{way}, {interval}: {} {}", tried.said, tried.complained);
+            assert_eq!(tried.complained.lines().count(), usize::from(is_found), "{}", tried.complained);
+            assert!(!tried.plain.is_empty(), "{way}");
+        }
+    }
+    let tried = ways.try_way("by_write", &[("CIPHERTOLL_TDE_SAMPLE", "sometimes")]);
+    assert!(
+        tried.complained.contains("CIPHERTOLL_TDE_SAMPLE is not a number of writes"),
+        "{}",
+        tried.complained
+    );
+}
+
+/// Everything that the server may do is still possible if each write is read back.
+#[test]
+fn a_sampler_that_reads_everything_back_finds_nothing_wrong() {
+    let wrong = errors(&Ways::new(), &[("CIPHERTOLL_TDE_SAMPLE", "1")]);
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
 /// On a file system in memory, because allocating more than a disk has can fill the disk first.

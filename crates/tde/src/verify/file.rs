@@ -80,10 +80,19 @@ impl<'a> FileVerifier<'a> {
         Self { listed, path, facts, engine, result, opened, place, wrong: 0, older: Vec::new() }
     }
 
+    /// A file that cannot be opened becomes a finding.
     pub(super) fn run(mut self, start: u64, watch: &mut WatchFile<'_>) -> Result<VerifyEnd, KeyError> {
-        let Some(file) = super::opened(&self.path).or_else(|error| self.unreadable(error))? else {
-            self.result.counts.gone += 1;
-            return Ok(VerifyEnd::Complete);
+        let file = match super::opened(&self.path) {
+            Ok(Some(file)) => file,
+            Ok(None) => {
+                self.result.counts.gone += 1;
+                return Ok(VerifyEnd::Complete);
+            }
+            Err(KeyError::Io { .. }) => {
+                self.found(0, self.listed.bytes, FindingKind::Unreadable);
+                return Ok(VerifyEnd::Complete);
+            }
+            Err(error) => return Err(error),
         };
         let size = file.size().doing("read", &self.path)?;
         let is_state = matches!(self.listed.class, FileClass::State(_) | FileClass::Map { .. });
@@ -96,7 +105,9 @@ impl<'a> FileVerifier<'a> {
             self.result.counts.gone += 1;
             return Ok(VerifyEnd::Complete);
         }
-        let end = self.units(&file, start, size, watch)?;
+        if self.units(&file, start, size, watch)? == VerifyEnd::Interrupted {
+            return Ok(VerifyEnd::Interrupted);
+        }
         if let Judgement::Wrong(kind) = whole
             && self.wrong == 0
         {
@@ -108,14 +119,9 @@ impl<'a> FileVerifier<'a> {
         } else {
             counts.encrypted_files += 1;
         }
-        Ok(end)
-    }
-
-    /// A file that cannot be opened becomes a finding.
-    fn unreadable(&mut self, error: KeyError) -> Result<Option<DiskFile>, KeyError> {
-        let KeyError::Io { .. } = error else { return Err(error) };
-        self.count(0, self.listed.bytes, Judgement::Wrong(FindingKind::Unreadable));
-        Ok(None)
+        let last = size.checked_sub(1).map_or(0, |last| last % CHUNK_BYTES as u64 + 1);
+        let interrupted = watch(self.result, size.max(self.listed.bytes), last).is_break();
+        Ok(if interrupted { VerifyEnd::Interrupted } else { VerifyEnd::Complete })
     }
 
     fn units(
@@ -155,7 +161,8 @@ impl<'a> FileVerifier<'a> {
                 break;
             }
             at += held.next_multiple_of(unit) as u64;
-            if watch(self.result, at.min(size), held as u64).is_break() {
+            // The end of the file is reported when all is known of it.
+            if at < size && watch(self.result, at, held as u64).is_break() {
                 return Ok(VerifyEnd::Interrupted);
             }
         }
@@ -324,7 +331,7 @@ impl<'a> FileVerifier<'a> {
 
     /// `xlogtemp.PID`: zeros, a copy of WAL pages, or a history.
     fn judge_new_wal(&mut self, number: u64, stored: &[u8]) -> Result<Judgement, FindingKind> {
-        if stored.len() < UNIT_BYTES || !matches!(stored[1], 0xD0 | 0xD1) {
+        if stored.len() < UNIT_BYTES || !wal::has_magic(stored) {
             return if wal::is_history(stored) { Ok(Judgement::Sound) } else { Err(FindingKind::Plaintext) };
         }
         self.judge_wal_content(number, stored, self.facts.segment_bytes)?;

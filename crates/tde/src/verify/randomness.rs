@@ -1,5 +1,6 @@
 //! Tells ciphertext from other data. Ciphertext of XTS looks like random bytes: none of these signs occurs in it by chance.
 
+use crate::UNIT_BYTES;
 use crate::cipher::BLOCK_BYTES;
 
 /// From this size on, the frequencies of bytes are examined.
@@ -15,12 +16,18 @@ pub(super) fn is_not_random(bytes: &[u8]) -> bool {
     has_equal_blocks(blocks) || has_text(blocks) || has_frequent_bytes(bytes)
 }
 
-/// Zeros are equal to a block that is added.
+/// Zeros are equal to a block that is added. Does not allocate, because it also runs in the server.
 fn has_equal_blocks(blocks: &[[u8; BLOCK_BYTES]]) -> bool {
-    let mut sorted: Vec<u128> = blocks.iter().map(|block| u128::from_ne_bytes(*block)).collect();
-    sorted.push(0);
-    sorted.sort_unstable();
-    sorted.array_windows().any(|[one, next]| one == next)
+    let mut sorted = [0; UNIT_BYTES / BLOCK_BYTES + 1];
+    blocks.chunks(sorted.len() - 1).any(|blocks| {
+        for (number, block) in sorted.iter_mut().zip(blocks) {
+            *number = u128::from_ne_bytes(*block);
+        }
+        sorted[blocks.len()] = 0;
+        let sorted = &mut sorted[..=blocks.len()];
+        sorted.sort_unstable();
+        sorted.array_windows().any(|[one, next]| one == next)
+    })
 }
 
 fn has_text(blocks: &[[u8; BLOCK_BYTES]]) -> bool {

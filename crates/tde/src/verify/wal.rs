@@ -45,6 +45,10 @@ fn number(bytes: &[u8], at: usize) -> u32 {
     u32::from_le_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]])
 }
 
+pub(super) fn has_magic(stored: &[u8]) -> bool {
+    stored.get(1).is_some_and(|high| MAGICS.contains(high))
+}
+
 /// Checks the part of a page that is not encrypted, at an offset of a file with this size.
 pub(super) fn check_place(
     stored: &[u8],
@@ -54,7 +58,7 @@ pub(super) fn check_place(
 ) -> Result<PageAge, FindingKind> {
     let address = u64::from(number(stored, 8)) | u64::from(number(stored, 12)) << 32;
     let timeline = number(stored, 4);
-    let is_header = MAGICS.contains(&stored[1])
+    let is_header = has_magic(stored)
         && flags(stored) & !FLAGS == 0
         && timeline > 0
         && address.is_multiple_of(UNIT_BYTES as u64);

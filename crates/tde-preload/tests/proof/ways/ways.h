@@ -66,7 +66,8 @@ int source(void);
     WAY(by_clone_range) WAY(by_clone) WAY(by_mmap) WAY(raw_mmap) WAY(by_process_vm) WAY(by_aio) WAY(by_lio) \
     WAY(raw_io_setup) WAY(raw_io_uring) WAY(by_append) WAY(by_forgotten_append) WAY(by_link) WAY(raw_rename) \
     WAY(by_symlink) WAY(unknown_name) WAY(allocates_too_much) WAY(by_memfd) WAY(server_with_io_uring) \
-    WAY(backup_to_client) WAY(backup_to_shell) WAY(backup_to_other)
+    WAY(backup_to_client) WAY(backup_to_shell) WAY(backup_to_other) \
+    WAY(machine_write) WAY(machine_dup)
 
 #define DECLARE(name) int name(int file);
 WAYS(DECLARE)
