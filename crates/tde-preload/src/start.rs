@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 
 use ciphertoll_tde::cluster::{self, ClusterState};
 use ciphertoll_tde::handshake::{HANDSHAKE_FD, HandshakeStatus};
-use ciphertoll_tde::{EncryptionEngine, KekSource, KeyFile};
+use ciphertoll_tde::{EncryptionEngine, KekSource, KeyFile, upgrade};
 use libc::c_int;
 
 use crate::backup;
@@ -100,6 +100,9 @@ fn prepare(program: ProgramRole, handshake: Handshake) -> Result<(), String> {
     let is_expected = !encrypts && state == ClusterState::Plain;
     if let Some(why) = state.refusal(&canonical, format).filter(|_| !is_expected) {
         return Err(why);
+    }
+    if upgrade::is_needed(&canonical, format) {
+        return Err(upgrade::refusal(&canonical));
     }
     // Other initialisers of this library, such as that of AWS-LC, run after this one.
     engine.forget_keys();

@@ -3,6 +3,7 @@
 use openssl::cipher::Cipher;
 use openssl::cipher_ctx::CipherCtx;
 
+use crate::UNIT_BYTES;
 use crate::error::CipherFailed;
 use crate::xts::{CipherOperation, Xts};
 
@@ -10,6 +11,8 @@ pub type Tweak = [u8; 16];
 
 /// The AES block size, which is the minimum size of an XTS data unit.
 pub(crate) const BLOCK_BYTES: usize = 16;
+/// The longest unit, which a tail has joined.
+pub(crate) const MOST_UNIT_BYTES: usize = UNIT_BYTES + BLOCK_BYTES - 1;
 
 /// The cipher of pages. XTS uses two AES keys of the given length.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -51,7 +51,7 @@ impl ClusterState {
                 "the cluster in {data} was encrypted by an earlier version of ciphertoll and is not sealed; to seal it, run \
                  `ciphertoll tde exec -D {data} --key-file KEK -- true`"
             )),
-            (Self::Unsealed(file), KeyFileFormat::Sealed) => {
+            (Self::Unsealed(file), KeyFileFormat::Sealed | KeyFileFormat::JoinedTails) => {
                 Some(format!("{data}/{file} is not sealed: it was replaced by another file"))
             }
             (Self::Forged, _) => {

@@ -13,6 +13,7 @@ use crate::seal::{self, CONTROL_BYTES, SECTOR_BYTES, SealState, Sector, VersionT
 use crate::secret::wipe_stack;
 use crate::storage::Storage;
 use crate::unit::transform;
+use crate::units::{LastUnit, Units};
 use crate::xts::CipherOperation;
 use crate::{CipherKind, FileClass, UNIT_BYTES};
 
@@ -129,6 +130,9 @@ impl EncryptionEngine {
         let buffer = buffer.aligned();
         let mut units = Units::new(ciphers.of(keys, file)?, file.class);
         let unit = units.bytes;
+        if file.class.joins_tail() {
+            return units.read_joined(storage, bytes, offset, buffer);
+        }
         let is_whole = offset.is_multiple_of(unit) && (bytes.len() as u64).is_multiple_of(unit);
         if is_whole && file.class.is_read_in_place(bytes) {
             let count = storage.read_at(bytes, offset)?;
@@ -142,11 +146,7 @@ impl EncryptionEngine {
             let (number, skipped) = (at / unit, (at % unit) as usize);
             let wanted = (skipped + bytes.len() - done).next_multiple_of(unit as usize).min(buffer.len());
             let read = &mut buffer[..wanted];
-            let count = if file.class.is_paged() {
-                read_twice(storage, read, &mut again[..wanted], number * unit)?
-            } else {
-                storage.read_at(read, number * unit)?
-            };
+            let count = read_twice(storage, read, &mut again[..wanted], number * unit)?;
             if count <= skipped {
                 break;
             }
@@ -193,11 +193,47 @@ impl EncryptionEngine {
             units.lengthen(storage, size, first)?;
             size = first;
         }
+        if file.class.joins_tail() {
+            return units.write_joined(storage, bytes, offset, size, buffer);
+        }
         if whole {
             units.write_whole(storage, bytes, offset, buffer)
         } else {
             units.write_parts(storage, bytes, offset, size)
         }
+    }
+
+    /// Decrypts the content of a whole file in place.
+    pub(crate) fn decrypt_file(&mut self, file: &mut OpenFile, content: &mut [u8]) -> Result<(), Errno> {
+        let Self { keys, ciphers, .. } = self;
+        Units::new(ciphers.of(keys, file)?, file.class).run(CipherOperation::Decrypt, 0, content)
+    }
+
+    /// Encrypts again the content of a whole file of an earlier version, whose tail was a unit of its own.
+    pub(crate) fn join_tail(&mut self, file: &mut OpenFile, content: &mut [u8]) -> Result<(), Errno> {
+        let Self { keys, ciphers, .. } = self;
+        let class = file.class;
+        let cipher = ciphers.of(keys, file)?;
+        let last = LastUnit::of(class, content.len() as u64);
+        let Some(joined) = content.get_mut(last.start as usize..) else { return Err(Errno::IO) };
+        for (unit, number) in joined.chunks_mut(class.unit_bytes()).zip(last.number..) {
+            transform(cipher, class, CipherOperation::Decrypt, number, unit)?;
+        }
+        transform(cipher, class, CipherOperation::Encrypt, last.number, joined)
+    }
+
+    /// As earlier versions encrypted a whole file.
+    #[cfg(test)]
+    pub(crate) fn encrypt_separately(
+        &mut self,
+        file: &mut OpenFile,
+        content: &mut [u8],
+    ) -> Result<(), Errno> {
+        let Self { keys, ciphers, .. } = self;
+        let class = file.class;
+        let cipher = ciphers.of(keys, file)?;
+        let mut units = content.chunks_mut(class.unit_bytes()).zip(0..);
+        units.try_for_each(|(unit, number)| transform(cipher, class, CipherOperation::Encrypt, number, unit))
     }
 
     /// Decrypts a unit in place, as it is stored. Of a unit that was written partially, the whole blocks are right.
@@ -421,127 +457,5 @@ impl DataKeys {
         let mut key = Zeroizing::new([0; 32]);
         key.copy_from_slice(&derived[..32]);
         key
-    }
-}
-
-/// The encryption units of a file, with its cipher.
-struct Units<'a> {
-    cipher: &'a mut PageCipher,
-    class: FileClass,
-    bytes: u64,
-}
-
-impl<'a> Units<'a> {
-    fn new(cipher: &'a mut PageCipher, class: FileClass) -> Self {
-        Self { cipher, class, bytes: class.unit_bytes() as u64 }
-    }
-
-    /// Transforms all units of `bytes`, starting with unit `number` of the file.
-    fn run(&mut self, operation: CipherOperation, number: u64, bytes: &mut [u8]) -> Result<(), Errno> {
-        for (unit, number) in bytes.chunks_mut(self.class.unit_bytes()).zip(number..) {
-            transform(self.cipher, self.class, operation, number, unit)?;
-        }
-        Ok(())
-    }
-
-    fn write_whole(
-        &mut self,
-        storage: &impl Storage,
-        bytes: &impl WriteSource,
-        offset: u64,
-        buffer: &mut [u8],
-    ) -> Result<usize, Errno> {
-        let mut done = 0;
-        while done < bytes.len() {
-            let count = (bytes.len() - done).min(buffer.len());
-            let chunk = &mut buffer[..count];
-            bytes.copy_to(done, chunk);
-            let at = offset + done as u64;
-            let written = self
-                .run(CipherOperation::Encrypt, at / self.bytes, chunk)
-                .and_then(|()| storage.write_at(chunk, at));
-            match written {
-                // A partially written unit could not be decrypted: report it as not written.
-                Ok(written) if written < count => {
-                    done += written - written % self.bytes as usize;
-                    return if done == 0 { Err(Errno::NO_SPACE) } else { Ok(done) };
-                }
-                Ok(_) => done += count,
-                Err(error) => return if done == 0 { Err(error) } else { Ok(done) },
-            }
-        }
-        Ok(done)
-    }
-
-    /// Reads, changes and rewrites each unit that is overwritten partially.
-    fn write_parts(
-        &mut self,
-        storage: &impl Storage,
-        bytes: &impl WriteSource,
-        offset: u64,
-        size: u64,
-    ) -> Result<usize, Errno> {
-        let mut done = 0;
-        while done < bytes.len() {
-            let at = offset + done as u64;
-            let (number, from) = (at / self.bytes, (at % self.bytes) as usize);
-            let count = (bytes.len() - done).min(self.bytes as usize - from);
-            let old = size.saturating_sub(number * self.bytes).min(self.bytes) as usize;
-            let mut unit = [0; UNIT_BYTES];
-            if from > 0 || from + count < old {
-                self.read_unit(storage, number, &mut unit[..old])?;
-            }
-            bytes.copy_to(done, &mut unit[from..from + count]);
-            let new = old.max(from + count);
-            match self.write_unit(storage, number, &mut unit[..new]) {
-                Ok(()) => done += count,
-                Err(error) => return if done == 0 { Err(error) } else { Ok(done) },
-            }
-        }
-        Ok(done)
-    }
-
-    /// Extends the file. A short last unit grows, which changes its ciphertext.
-    fn lengthen(&mut self, storage: &impl Storage, old: u64, new: u64) -> Result<(), Errno> {
-        let (number, rest) = (old / self.bytes, (old % self.bytes) as usize);
-        if rest > 0 {
-            let mut unit = [0; UNIT_BYTES];
-            self.read_unit(storage, number, &mut unit[..rest])?;
-            let grown = (new - number * self.bytes).min(self.bytes) as usize;
-            self.write_unit(storage, number, &mut unit[..grown])?;
-        }
-        storage.set_size(new)?;
-        let last = (new % self.bytes) as usize;
-        // A unit shorter than a block is not stored as zeros.
-        if (1..16).contains(&last) && (rest == 0 || new / self.bytes != number) {
-            let mut unit = [0; 16];
-            self.write_unit(storage, new / self.bytes, &mut unit[..last])?;
-        }
-        Ok(())
-    }
-
-    fn shorten(&mut self, storage: &impl Storage, old: u64, new: u64) -> Result<(), Errno> {
-        let (number, rest) = (new / self.bytes, (new % self.bytes) as usize);
-        if rest > 0 && old > new {
-            let mut unit = [0; UNIT_BYTES];
-            let held = (old - number * self.bytes).min(self.bytes) as usize;
-            self.read_unit(storage, number, &mut unit[..held])?;
-            self.write_unit(storage, number, &mut unit[..rest])?;
-        }
-        storage.set_size(new)
-    }
-
-    fn read_unit(&mut self, storage: &impl Storage, number: u64, unit: &mut [u8]) -> Result<(), Errno> {
-        // If the file was truncated concurrently, the missing bytes must not be read as zeros.
-        if storage.read_at(unit, number * self.bytes)? != unit.len() {
-            return Err(Errno::IO);
-        }
-        self.run(CipherOperation::Decrypt, number, unit)
-    }
-
-    fn write_unit(&mut self, storage: &impl Storage, number: u64, unit: &mut [u8]) -> Result<(), Errno> {
-        self.run(CipherOperation::Encrypt, number, unit)?;
-        let written = storage.write_at(unit, number * self.bytes)?;
-        if written == unit.len() { Ok(()) } else { Err(Errno::NO_SPACE) }
     }
 }

@@ -64,7 +64,7 @@ pub enum KeyError {
     /// The file is not a key file, is incomplete, or was changed.
     #[error("the key file is damaged: {0}")]
     Damaged(&'static str),
-    #[error("the key file has version {0}; this program supports 1 and 2")]
+    #[error("the key file has version {0}; this program supports 1 to 3")]
     Newer(u16),
     #[error("wrong key-encryption key for this key file")]
     WrongKey,

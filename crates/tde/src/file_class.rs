@@ -185,6 +185,11 @@ impl FileClass {
         matches!(self, Self::Relation { .. } | Self::Wal | Self::XlogTemp | Self::Slru { .. })
     }
 
+    /// Whether a tail that is shorter than a block of the cipher joins the unit before it.
+    pub(crate) fn joins_tail(self) -> bool {
+        matches!(self, Self::Map { .. } | Self::Temporary(_) | Self::State(_))
+    }
+
     /// Whether whole pages are read into this buffer and decrypted there. PostgreSQL reads pages that no other process writes
     /// at the time into its buffers, which are aligned. Others may be overwritten meanwhile.
     pub(crate) fn is_read_in_place(self, buffer: &[u8]) -> bool {

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   0  8  magic               32  8  check value: identifies the key-encryption key
-//!   8  2  version, 1 or 2     40 60  key of relations and other files: nonce, ciphertext, tag
+//!   8  2  version, 1 to 3     40 60  key of relations and other files: nonce, ciphertext, tag
 //!  10  1  cipher            100 60  key of WAL: nonce, ciphertext, tag
 //!  11  1  0
 //!  12 16  cluster: random; an input of the check value
@@ -51,13 +51,19 @@ pub enum KeyFileFormat {
     MayBeUnsealed,
     /// Version 2: the cluster is sealed. An unsealed file was replaced by another program.
     Sealed,
+    /// Version 3: a tail that is shorter than a block of the cipher joins the unit before it.
+    JoinedTails,
 }
 
 impl KeyFileFormat {
+    /// That of new clusters. All others must be upgraded.
+    pub const NEWEST: Self = Self::JoinedTails;
+
     fn version(self) -> u16 {
         match self {
             Self::MayBeUnsealed => 1,
             Self::Sealed => 2,
+            Self::JoinedTails => 3,
         }
     }
 
@@ -65,6 +71,7 @@ impl KeyFileFormat {
         match version {
             1 => Ok(Self::MayBeUnsealed),
             2 => Ok(Self::Sealed),
+            3 => Ok(Self::JoinedTails),
             newer => Err(KeyError::Newer(newer)),
         }
     }
@@ -182,7 +189,7 @@ impl KeyFile {
     }
 
     const EMPTY: Self = Self {
-        format: KeyFileFormat::Sealed,
+        format: KeyFileFormat::NEWEST,
         cipher_kind: CipherKind::Aes256,
         cluster: [0; 16],
         generation: 0,

@@ -27,6 +27,8 @@ mod seal;
 mod secret;
 mod storage;
 mod unit;
+mod units;
+pub mod upgrade;
 pub mod verify;
 mod xts;
 

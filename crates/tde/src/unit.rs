@@ -1,7 +1,7 @@
 //! Encryption of one unit: a page, or a shorter unit at the end of a file.
 //!
 //! A unit of zeros is stored as zeros, so that holes of sparse files and pages that were never written need no special
-//! case. A unit shorter than an AES block is `XOR`ed with a key stream, and its zeros are encrypted.
+//! case. A file shorter than an AES block is `XOR`ed with a key stream, and its zeros are encrypted.
 
 use std::ops::RangeInclusive;
 
@@ -39,7 +39,7 @@ pub(crate) fn transform(
     if unit.len() != class.unit_bytes() {
         tweak[8..10].copy_from_slice(&(unit.len() as u16).to_le_bytes());
     }
-    transform_bytes(cipher, operation, tweak, unit)
+    transform_bytes(cipher, class, operation, tweak, unit)
 }
 
 fn transform_wal(
@@ -56,16 +56,21 @@ fn transform_wal(
     };
     let mut tweak = [0; BLOCK_BYTES];
     tweak[..12].copy_from_slice(&header[4..]);
-    if rest.is_empty() { Ok(()) } else { transform_bytes(cipher, operation, tweak, rest) }
+    if rest.is_empty() { Ok(()) } else { transform_bytes(cipher, class, operation, tweak, rest) }
 }
 
 fn transform_bytes(
     cipher: &mut PageCipher,
+    class: FileClass,
     operation: CipherOperation,
     mut tweak: Tweak,
     bytes: &mut [u8],
 ) -> Result<(), Errno> {
     if bytes.len() < BLOCK_BYTES {
+        // Pages are written as a whole. A shorter end would use the same key stream in every copy of the cluster.
+        if class.is_paged() && operation == CipherOperation::Encrypt {
+            return Err(Errno::IO);
+        }
         tweak[15] ^= 0x80 | bytes.len() as u8;
         let mut stream = [0; BLOCK_BYTES];
         cipher.encrypt(&tweak, &mut stream)?;

@@ -13,7 +13,7 @@ use aws_lc_sys::{
     EVP_aes_256_xts,
 };
 
-use crate::UNIT_BYTES;
+use crate::cipher::MOST_UNIT_BYTES;
 use crate::error::CipherFailed;
 use crate::secret::install_allocator;
 
@@ -60,7 +60,7 @@ impl Xts {
     /// Encrypts or decrypts a unit of at least one block in place.
     pub(crate) fn run(&mut self, tweak: &[u8; 16], unit: &mut [u8]) -> Result<(), CipherFailed> {
         const UNCHANGED: c_int = -1;
-        let length = c_int::try_from(unit.len()).ok().filter(|_| unit.len() <= UNIT_BYTES);
+        let length = c_int::try_from(unit.len()).ok().filter(|_| unit.len() <= MOST_UNIT_BYTES);
         let length = length.ok_or(CipherFailed)?;
         let mut written = 0;
         // SAFETY: the context has its cipher, whose tweak is as long as the array that is read from.

@@ -13,12 +13,12 @@ use ciphertoll_tde::convert::{
     Conversion, ConversionPhase, ConversionPlan, ConversionProgress, ConvertError, TablespaceMapping,
     VerificationCounts, has_journal,
 };
-use ciphertoll_tde::{CipherKind, EncryptionEngine, Kek, KeyError, KeyFile, Replace};
+use ciphertoll_tde::{CipherKind, EncryptionEngine, Kek, KeyError, KeyFile, KeyFileFormat, Replace};
 use clap::Args;
 use indicatif::ProgressBar;
 use nix::unistd::geteuid;
 
-use super::exec::{UnlockedCluster, find_library, require_cipher};
+use super::exec::{UnlockedCluster, find_library, require_cipher, require_newest};
 use super::{CIPHERS, ClusterArguments, KeyArguments, host};
 use crate::arguments::choice;
 use crate::failure::Failure;
@@ -113,6 +113,7 @@ fn decryption(arguments: &ConvertArguments) -> Result<(ConversionPlan, ClusterKe
     let keys = ClusterKeys { path, file, kek: arguments.key.read()? };
     let mut engine = keys.engine()?;
     require_cipher(&keys.path, &keys.file)?;
+    require_newest(&arguments.data, &keys.file)?;
     let plan = arguments.plan(Some(&mut engine))?;
     Ok((plan, keys))
 }
@@ -128,7 +129,18 @@ fn encryption(arguments: &ConvertArguments) -> Result<(ConversionPlan, ClusterKe
     }
     let kek = arguments.key.read()?;
     let file = match KeyFile::load(&path) {
-        Ok(file) => file,
+        Ok(file) if file.format() == KeyFileFormat::NEWEST => file,
+        Ok(_) if has_journal(plan.target()) => {
+            return Err(Failure::usage(format!(
+                "{} was begun by an earlier version of ciphertoll: remove it and start again",
+                plan.target().display()
+            )));
+        }
+        Ok(file) => {
+            let file = file.in_format(KeyFileFormat::NEWEST, &kek)?;
+            file.store(&path, Replace::Atomically)?;
+            file
+        }
         Err(KeyError::Missing(_)) if !has_journal(plan.target()) => {
             let file = KeyFile::create(arguments.cipher.unwrap_or(CipherKind::Aes256), &kek)?;
             file.store(&path, Replace::Never)?;

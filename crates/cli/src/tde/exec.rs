@@ -18,7 +18,7 @@ use ciphertoll_model::ExitCode;
 use ciphertoll_tde::cluster::{self, ClusterState};
 use ciphertoll_tde::handshake::{HANDSHAKE_FD, HandshakeMessage, HandshakeStatus, MESSAGE_BYTES};
 use ciphertoll_tde::{
-    EncryptionEngine, Kek, KeyError, KeyFile, KeyFileFormat, PRELOAD_LIBRARY, Replace, find_preload_library,
+    EncryptionEngine, Kek, KeyError, KeyFile, KeyFileFormat, PRELOAD_LIBRARY, find_preload_library, upgrade,
 };
 use nix::fcntl::{FcntlArg, FdFlag, fcntl};
 use nix::sys::memfd::{MFdFlags, memfd_create};
@@ -108,10 +108,13 @@ impl UnlockedCluster {
         let engine = EncryptionEngine::new(unwrapped)?;
         let mut cluster = Self { data, keys, format: file.format(), engine, kek };
         let state = cluster.examine()?;
-        if matches!(state, ClusterState::Unsealed(_)) && cluster.format == KeyFileFormat::MayBeUnsealed {
-            upgrade(&mut cluster, file)?;
-        } else if let Some(why) = state.refusal(&cluster.data, cluster.format) {
+        let may_be_sealed =
+            matches!(state, ClusterState::Unsealed(_)) && cluster.format == KeyFileFormat::MayBeUnsealed;
+        if let Some(why) = state.refusal(&cluster.data, cluster.format).filter(|_| !may_be_sealed) {
             return Err(Failure::usage(why));
+        }
+        if upgrade::is_needed(&cluster.data, cluster.format) {
+            upgrade(&mut cluster, file)?;
         }
         Ok(cluster)
     }
@@ -154,16 +157,25 @@ pub(super) fn require_cipher(keys: &Path, file: &KeyFile) -> Result<(), Failure>
     Err(Failure::usage(format!("{}: {message}", keys.display())))
 }
 
-/// Seals a cluster of an earlier version, and records in its key file that it is sealed.
+/// Refuses a cluster that must be upgraded first.
+pub(super) fn require_newest(data: &Path, file: &KeyFile) -> Result<(), Failure> {
+    if upgrade::is_needed(data, file.format()) {
+        return Err(Failure::usage(upgrade::refusal(data)));
+    }
+    Ok(())
+}
+
+/// Upgrades a cluster of an earlier version, and its key file.
 fn upgrade(unlocked: &mut UnlockedCluster, file: &KeyFile) -> Result<(), Failure> {
-    cluster::seal(&unlocked.data, &mut unlocked.engine)?;
-    file.in_format(KeyFileFormat::Sealed, &unlocked.kek)?.store(&unlocked.keys, Replace::Atomically)?;
-    unlocked.format = KeyFileFormat::Sealed;
-    tell(&format!(
-        "{}: sealed (it was encrypted by an earlier version). The key file {} has changed; keep a copy of it",
-        unlocked.data.display(),
-        unlocked.keys.display()
-    ));
+    let UnlockedCluster { data, keys, engine, kek, format } = unlocked;
+    if let Some(upgraded) = upgrade::upgrade(data, engine, (keys, file), kek)? {
+        *format = upgraded.format();
+        tell(&format!(
+            "{}: upgraded (it was encrypted by an earlier version). The key file {} has changed; keep a copy of it",
+            data.display(),
+            keys.display()
+        ));
+    }
     Ok(())
 }
 

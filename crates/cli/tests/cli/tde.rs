@@ -406,11 +406,11 @@ fn a_cluster_of_an_earlier_version_is_sealed_once() {
     let session = "exec -D data --key-file kek -- postgres --single -D data template1";
     let output = workspace.tde(session, QUESTION);
     let said = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success() && said.contains(": sealed ("), "{output:?}");
+    assert!(output.status.success() && said.contains(": upgraded ("), "{output:?}");
     assert!(String::from_utf8_lossy(&output.stdout).contains("answer = \"42\""), "{output:?}");
     assert!(workspace.done("status -D data", "").contains("an encrypted cluster, sealed"));
     assert!(
-        !String::from_utf8_lossy(&workspace.tde(session, QUESTION).stderr).contains("sealed ("),
+        !String::from_utf8_lossy(&workspace.tde(session, QUESTION).stderr).contains("upgraded ("),
         "only once"
     );
 

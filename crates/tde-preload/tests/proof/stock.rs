@@ -214,11 +214,12 @@ fn control_is_authentic(cluster: &Cluster<'_>, other: &Cluster<'_>, kek: &Kek, u
     fs::write(&version, format!("{}\n", cluster.stand.version.major)).expect("replaced");
     assert!(cluster.refuses(under).contains("PG_VERSION is not sealed"));
     fs::write(&version, &kept_version).expect("restored");
-    // A key file of version 1 accepts a sealed cluster.
+    // A cluster of an earlier version must be upgraded.
     let path = KeyFile::path_beside(&cluster.data);
     let keys = KeyFile::load(&path).expect("a key file");
     let older = keys.in_format(ciphertoll_tde::KeyFileFormat::MayBeUnsealed, kek).expect("wrapped");
     older.store(&path, Replace::Atomically).expect("stored");
-    cluster.start(under, &[]).stop();
+    let said = cluster.refuses(under);
+    assert!(said.contains("by an earlier version") && said.contains("ciphertoll tde exec"), "{said}");
     keys.store(&path, Replace::Atomically).expect("stored");
 }

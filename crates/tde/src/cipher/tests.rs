@@ -89,7 +89,7 @@ fn units_of_less_than_a_block_or_more_than_a_page_are_refused() {
     let mut cipher = PageCipher::new(CipherKind::Aes256).expect("the cipher is supported");
     cipher.set_key(&std::array::from_fn(|n| n as u8)).expect("a key");
     assert!(cipher.encrypt(&[0; 16], &mut [0; 15]).is_err());
-    assert!(cipher.encrypt(&[0; 16], &mut vec![0; crate::UNIT_BYTES + 1]).is_err());
+    assert!(cipher.encrypt(&[0; 16], &mut vec![0; MOST_UNIT_BYTES + 1]).is_err());
 }
 
 #[test]

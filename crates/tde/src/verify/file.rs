@@ -342,11 +342,8 @@ impl<'a> FileVerifier<'a> {
     fn judge_state(&mut self, stored: &[u8]) -> Judgement {
         let kind = StateKind::of(bytes_of(&self.listed.below));
         let mut plain = stored.to_vec();
-        let unit = self.listed.class.unit_bytes();
-        for (piece, number) in plain.chunks_mut(unit).zip(0..) {
-            if self.engine.decrypt_unit(&mut self.opened, number, piece).is_err() {
-                return Judgement::Wrong(FindingKind::Misplaced);
-            }
+        if self.engine.decrypt_file(&mut self.opened, &mut plain).is_err() {
+            return Judgement::Wrong(FindingKind::Misplaced);
         }
         match kind.check(&plain) {
             Ok(()) => Judgement::Sound,

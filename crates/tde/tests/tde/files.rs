@@ -95,8 +95,12 @@ fn content(random: &mut Pcg64Mcg, length: usize) -> Vec<u8> {
 fn same_as_plain(seed: u64, engine: &mut EncryptionEngine) {
     let mut random = Pcg64Mcg::seed_from_u64(seed);
     let names: [&[u8]; 3] = [b"pg_replslot/a.tmp/state", b"pg_replslot/a/state.tmp", b"pg_replslot/a/state"];
-    // Every second file is a relation, which the server writes in whole pages and never renames.
-    let names = if seed.is_multiple_of(2) { names } else { [b"base/5/16384".as_slice(); 3] };
+    let names = match seed % 4 {
+        0 => names,
+        2 => [b"base/pgsql_tmp/pgsql_tmp7.0".as_slice(); 3],
+        // The server writes a relation in whole pages, and never renames it.
+        _ => [b"base/5/16384".as_slice(); 3],
+    };
     let mut file = OpenFile::new(FileClass::of(names[0]));
     let (storage, mut model) = (Memory::default(), Model::default());
     for step in 0..30 {
@@ -194,4 +198,60 @@ fn equal_pages_have_different_ciphertext() {
     engine.write_at(&mut file, &storage, &[3; 2 * UNIT_BYTES].as_slice(), 0).expect("written");
     let held = storage.bytes.borrow();
     assert_ne!(held[..UNIT_BYTES], held[UNIT_BYTES..]);
+}
+
+/// Files whose last unit is longer, and those that a server writes in small pieces.
+const STATE: &[u8] = b"pg_replslot/a/state";
+
+#[test]
+fn a_full_disk_leaves_the_last_units_as_they_were() {
+    for (size, length) in [(517, 600), (517, 3), (100, 5000), (512, 9), (1030, 10_000)] {
+        let mut engine = engine();
+        let mut file = OpenFile::new(FileClass::of(STATE));
+        let mut storage = Memory::default();
+        let content: Vec<u8> = (0..size).map(|n| n as u8 | 1).collect();
+        engine.write_at(&mut file, &storage, &content.as_slice(), 0).expect("written");
+        for most in size..size + length {
+            storage.most = Some(most);
+            let added = vec![9; length];
+            let failed = engine.write_at(&mut file, &storage, &added.as_slice(), size as u64);
+            assert_eq!(failed, Err(Errno::NO_SPACE), "{size} + {length}, {most}");
+            assert_eq!(storage.size(), Ok(size as u64), "{size} + {length}, {most}");
+            let mut back = vec![0; size];
+            assert_eq!(engine.read_at(&mut file, &storage, &mut back, 0), Ok(size));
+            assert!(back == content, "{size} + {length}, {most}");
+        }
+    }
+}
+
+/// Copies of a cluster with the same keys would show which bits differ between their tails.
+#[test]
+fn tails_have_no_key_stream() {
+    let mut engine = engine();
+    for length in 16..=1600 {
+        let stored = [[0x55_u8], [0x56]].map(|byte| {
+            let (mut file, storage) = (OpenFile::new(FileClass::of(STATE)), Memory::default());
+            engine.write_at(&mut file, &storage, &byte.repeat(length).as_slice(), 0).expect("written");
+            storage.bytes.into_inner()
+        });
+        let difference: Vec<u8> = stored[0].iter().zip(&stored[1]).map(|(one, other)| one ^ other).collect();
+        // Of a key stream, the difference would be that of the plaintext everywhere.
+        let tail = &difference[length - (length % 512).clamp(1, 16).min(length)..];
+        assert!(tail.len() < 4 || tail.iter().any(|&byte| byte != 3), "{length}");
+        // All but a partial block between others changes.
+        let same = difference.iter().filter(|&&byte| byte == 0).count();
+        assert!(same < 8 + length / 64, "{length}: {same}");
+    }
+}
+
+#[test]
+fn a_relation_never_ends_with_less_than_a_block() {
+    let mut engine = engine();
+    let (mut file, storage) = (OpenFile::new(FileClass::of(b"base/5/1")), Memory::default());
+    assert_eq!(engine.write_at(&mut file, &storage, &[1; 5].as_slice(), 0), Err(Errno::IO));
+    assert_eq!(engine.write_at(&mut file, &storage, &[1; UNIT_BYTES].as_slice(), 0), Ok(UNIT_BYTES));
+    let end = UNIT_BYTES as u64;
+    assert_eq!(engine.write_at(&mut file, &storage, &[1; 5].as_slice(), end), Err(Errno::IO));
+    assert_eq!(engine.set_size(&mut file, &storage, 5), Err(Errno::IO));
+    assert_eq!(storage.size(), Ok(end));
 }
