@@ -134,7 +134,7 @@ fn check_another(descriptor: c_int, class: FileClass, start: u64) {
     confirm(descriptor, offset, unit as usize, &mut stored, |stored| is_plaintext(class, stored));
 }
 
-/// SplitMix64. It need not be unpredictable.
+/// `SplitMix64`. It need not be unpredictable.
 fn next_random(seed: u64) -> u64 {
     let step = 0x9E37_79B9_7F4A_7C15;
     let state =

@@ -4,7 +4,7 @@
 
 use std::ffi::CStr;
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use ciphertoll_tde::ClearFile;
 use libc::{c_char, c_int, c_void};
@@ -157,14 +157,17 @@ fn next_token<'a>(rest: &mut &'a [u8]) -> Option<(ReplicationToken, &'a [u8])> {
     Some((token, text.get(start..start + length)?))
 }
 
-/// Says once that a file in the data directory is stored in plaintext, unless it is PostgreSQL's own.
+/// Says that a file in the data directory is stored in plaintext, unless it is PostgreSQL's own; once, as long as the process
+/// creates no other one.
 pub(crate) fn report_unknown(below: &[u8]) {
-    static REPORTED: AtomicBool = AtomicBool::new(false);
+    static LAST: AtomicU64 = AtomicU64::new(0);
+    let step = |hash: u64, &byte: &u8| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01B3);
+    let name = below.iter().fold(0xCBF2_9CE4_8422_2325, step);
     let is_log = || {
         let first = below.split(|&byte| byte == b'/').next().unwrap_or_default();
         log_directory().is_some_and(|logs| logs == first)
     };
-    if ClearFile::of(below) == ClearFile::Other && !is_log() && !REPORTED.swap(true, Ordering::Relaxed) {
+    if ClearFile::of(below) == ClearFile::Other && !is_log() && LAST.swap(name, Ordering::Relaxed) != name {
         raw::print_error(&[
             b"ciphertoll-tde: warning: ",
             below,

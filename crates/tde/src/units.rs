@@ -290,7 +290,8 @@ impl<'a> Units<'a> {
             if written.is_err() {
                 if keeps {
                     let (number, length) = (old.last.number, old.last.length);
-                    self.write_unit(storage, number, &mut kept.clone()[..length])?;
+                    let mut unit = kept;
+                    self.write_unit(storage, number, &mut unit[..length])?;
                 }
                 return written;
             }

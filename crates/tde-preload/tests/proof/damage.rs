@@ -87,6 +87,7 @@ fn damages(stand: &Stand) {
     let statuses = cluster.data.join("pg_xact/0000");
     server.ask("VACUUM (FREEZE) rows");
     server.stop();
+    cluster.is_damaged.set(true);
     let kept = keep(&cluster.data, "kept");
     let mut all: BTreeMap<(&str, &str), BTreeMap<Outcome, usize>> = BTreeMap::new();
     let mut tell = |what, damage, outcome| {

@@ -170,6 +170,7 @@ fn survives_and_shows_nothing(stand: &Stand) {
     let path = cluster.data.join(path);
     let mut bytes = fs::read(&path).expect("a relation");
     bytes[5000] ^= 1;
+    cluster.is_damaged.set(true);
     fs::write(&path, bytes).expect("a flipped bit");
     let server = cluster.start(under, &[]);
     let answer = server.psql("SELECT sum(length(text)) FROM secrets");

@@ -1,7 +1,9 @@
 //! Runs the installed PostgreSQL servers with and without the library.
 
+use std::cell::Cell;
 use std::ffi::OsStr;
 use std::fs;
+use std::ops::ControlFlow;
 use std::os::unix::fs::{PermissionsExt, chown};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
@@ -10,7 +12,8 @@ use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
 use ciphertoll_skip::{missing, not_for_all};
-use ciphertoll_tde::{CipherKind, Kek, KeyFile, Replace};
+use ciphertoll_tde::verify::{VerifyOptions, VerifyProgress, verify};
+use ciphertoll_tde::{CipherKind, EncryptionEngine, Kek, KekSource, KeyFile, Replace};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::{Pid, User, geteuid};
 
@@ -43,12 +46,15 @@ pub(crate) struct Cluster<'a> {
     pub(crate) data: PathBuf,
     pub(crate) sockets: PathBuf,
     pub(crate) log: PathBuf,
+    /// A test damages its files: they are not verified.
+    pub(crate) is_damaged: Cell<bool>,
 }
 
 /// A server that is killed when it is dropped.
 pub(crate) struct Server<'a> {
     cluster: &'a Cluster<'a>,
     postmaster: Child,
+    is_encrypted: bool,
 }
 
 impl Stand {
@@ -134,7 +140,13 @@ impl Stand {
     pub(crate) fn cluster(&self, name: &str) -> Cluster<'_> {
         let data = self.directory(name);
         let sockets = self.directory(&format!("{name}.s"));
-        Cluster { stand: self, data, sockets, log: self.place.path().join(format!("{name}.log")) }
+        Cluster {
+            stand: self,
+            data,
+            sockets,
+            log: self.place.path().join(format!("{name}.log")),
+            is_damaged: Cell::new(false),
+        }
     }
 
     pub(crate) fn command(&self, program: impl AsRef<OsStr>) -> Command {
@@ -232,7 +244,8 @@ impl<'a> Cluster<'a> {
                 command.args(["-c", setting]);
             }
             let postmaster = command.stderr(log).stdout(Stdio::null()).spawn().expect("a server");
-            let mut server = Server { cluster: self, postmaster };
+            let is_encrypted = !matches!(under, Under::Nothing);
+            let mut server = Server { cluster: self, postmaster, is_encrypted };
             loop {
                 if server.psql("SELECT 1").status.success() {
                     return Ok(server);
@@ -349,7 +362,25 @@ impl Drop for Server<'_> {
         while anybody_in(&self.cluster.data) && Instant::now() < deadline {
             std::thread::sleep(Duration::from_millis(10));
         }
+        if self.is_encrypted && !std::thread::panicking() && !self.cluster.is_damaged.get() {
+            is_encrypted(&self.cluster.data, self.cluster.stand.place.path());
+        }
     }
+}
+
+/// Verifies all files of a cluster. Its key-encryption key, which may have been rotated, is one of those in `place`.
+#[track_caller]
+fn is_encrypted(data: &Path, place: &Path) {
+    let keys = KeyFile::load(&KeyFile::path_beside(data)).expect("a key file");
+    let files = fs::read_dir(place).expect("a directory").flatten().map(|entry| entry.path());
+    let keks = files.filter(|path| path.is_file() && path.to_string_lossy().contains("kek"));
+    let mut unwrapped = keks.filter_map(|path| keys.unwrap(&KekSource::File(path).read().ok()?).ok());
+    let mut engine = EncryptionEngine::new(unwrapped.next().expect("a key")).expect("an engine");
+    let mut watch = |_: &VerifyProgress<'_>| ControlFlow::Continue(());
+    let verified = verify(data, &mut engine, &VerifyOptions::default(), &mut watch);
+    let (_, result) = verified.expect("verified");
+    assert!(result.findings.is_empty(), "{}: {:?}", data.display(), result.findings);
+    assert!(result.counts.units > 100, "{:?}", result.counts);
 }
 
 /// Whether the working directory of a process is a data directory, as of all processes of a server.

@@ -137,13 +137,10 @@ impl<'a> FileVerifier<'a> {
         let mut buffer = vec![0; CHUNK_BYTES];
         let mut at = start - start % CHUNK_BYTES as u64;
         while at < size {
-            let held = match file.read_at(&mut buffer, at) {
-                Ok(held) => held,
-                Err(_) => {
-                    self.count(at, CHUNK_BYTES as u64, Judgement::Wrong(FindingKind::Unreadable));
-                    at += CHUNK_BYTES as u64;
-                    continue;
-                }
+            let Ok(held) = file.read_at(&mut buffer, at) else {
+                self.count(at, CHUNK_BYTES as u64, Judgement::Wrong(FindingKind::Unreadable));
+                at += CHUNK_BYTES as u64;
+                continue;
             };
             for (stored, number) in buffer[..held].chunks(unit).zip(at / unit as u64..) {
                 let mut judged = self.judge_unit(number, stored);

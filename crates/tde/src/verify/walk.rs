@@ -58,7 +58,7 @@ impl Walk<'_> {
             match fs::metadata(&path) {
                 Ok(target) if target.is_dir() => self.directory(below, &path, &target),
                 Ok(target) if target.is_file() && class == FileClass::Unencrypted => {
-                    self.plain(below, target.len())
+                    self.plain(below, target.len());
                 }
                 // A link of a tablespace whose directory is missing, and files that the server refuses to open.
                 _ => self.add(below, class, 0, Some(FindingKind::NotAFile)),

@@ -6,4 +6,5 @@ mod documents;
 mod names;
 mod source;
 mod system_calls;
+mod threat_model;
 mod tree;
