@@ -63,6 +63,13 @@ const WAYS: &[(&str, Outcome)] = &[
     ("by_pwritev2", Covered),
     ("by_pwritev2_append", Refused(&[libc::EOPNOTSUPP])),
     ("by_aliases", Covered),
+    ("write_aliases", Covered),
+    ("read_aliases", Covered),
+    ("size_aliases", Covered),
+    ("refused_aliases", Refused(&[libc::EPERM])),
+    ("close_aliases", Covered),
+    ("flag_aliases", Covered),
+    ("open_aliases", Covered),
     ("raw_write", Covered),
     ("raw_pwrite", Covered),
     ("raw_pwritev", Covered),
@@ -103,6 +110,9 @@ const WAYS: &[(&str, Outcome)] = &[
     ("backup_to_other", Refused(&[libc::EPERM])),
 ];
 
+const SEQUENCES: usize = 200;
+const SEQUENCES_PER_PROCESS: usize = 10;
+
 struct Ways {
     program: PathBuf,
     library: PathBuf,
@@ -129,7 +139,8 @@ impl Ways {
         let mut compiler = Command::new("cc");
         compiler.args(["-O1", "-Wall", "-Werror", "-pthread", "-rdynamic", "-o"]).arg(&program);
         compiler.args(
-            ["main.c", "descriptors.c", "transfers.c", "files.c", "machine.c"].map(|file| sources.join(file)),
+            ["main.c", "descriptors.c", "transfers.c", "files.c", "machine.c", "aliases.c", "random.c"]
+                .map(|file| sources.join(file)),
         );
         succeeds(&mut compiler);
         Self { program, library: built_library(), place }
@@ -229,6 +240,24 @@ fn a_file_of_somebody_else_in_the_data_directory_is_plaintext_with_a_warning() {
     let warnings =
         tried.complained.lines().filter(|line| line.contains("warning: dump.sql in the data directory"));
     assert_eq!(warnings.count(), 1, "{}", tried.complained);
+}
+
+/// Whatever a process, its threads and its children do to descriptors, it reads and writes the same as without the library.
+#[test]
+fn random_sequences_of_descriptors_are_the_same_as_without_the_library() {
+    let ways = Ways::new();
+    for first in (1..=SEQUENCES).step_by(SEQUENCES_PER_PROCESS) {
+        let seed = first.to_string();
+        let count = SEQUENCES_PER_PROCESS.to_string();
+        let environment = [("RANDOM_SEED", seed.as_str()), ("RANDOM_SEQUENCES", &count)];
+        let sealed = ways.try_way("random_descriptors", &environment);
+        let plain = ways.try_way("random_descriptors", &[&environment[..], &[("LD_PRELOAD", "")]].concat());
+        assert!(plain.said.ends_with("wrote"), "{}", plain.said);
+        let differing = sealed.said.lines().zip(plain.said.lines()).find(|(sealed, plain)| sealed != plain);
+        assert_eq!(differing, None, "seeds from {first}: {}", sealed.complained);
+        assert_eq!(sealed.said, plain.said, "seeds from {first}: {}", sealed.complained);
+        assert!(!plain.plain.is_empty() && sealed.plain.is_empty(), "{:?}", sealed.plain);
+    }
 }
 
 /// Machine code that makes system calls itself cannot be seen. What it wrote is found when something else is written.

@@ -52,6 +52,9 @@ int seek(int file);
 /* A file outside the cluster that holds the page, open for reading. */
 int source(void);
 
+/* A system call by machine code. */
+long machine_call(long number, long first, long second, long third, long fourth);
+
 #define WAYS(WAY) \
     WAY(vfork_close) WAY(vfork_close_range) WAY(vfork_closefrom) WAY(vfork_dup2) WAY(vfork_dup2_back) \
     WAY(vfork_open) WAY(clone_vm) WAY(spawn_close) WAY(fork_write) WAY(raw_fork_write) WAY(thread_reopens) \
@@ -67,7 +70,9 @@ int source(void);
     WAY(raw_io_setup) WAY(raw_io_uring) WAY(by_append) WAY(by_forgotten_append) WAY(by_link) WAY(raw_rename) \
     WAY(by_symlink) WAY(unknown_name) WAY(allocates_too_much) WAY(by_memfd) WAY(server_with_io_uring) \
     WAY(backup_to_client) WAY(backup_to_shell) WAY(backup_to_other) \
-    WAY(machine_write) WAY(machine_dup)
+    WAY(machine_write) WAY(machine_dup) \
+    WAY(write_aliases) WAY(read_aliases) WAY(size_aliases) WAY(refused_aliases) WAY(close_aliases) WAY(flag_aliases) \
+    WAY(open_aliases) WAY(random_descriptors)
 
 #define DECLARE(name) int name(int file);
 WAYS(DECLARE)
