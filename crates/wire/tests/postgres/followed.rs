@@ -353,7 +353,7 @@ fn a_portal_that_is_suspended_or_fails_has_effects() {
         let call = "SELECT set_config('work_mem', '8MB', false)";
         site.up(&[parse("", call), execute(""), sync()].concat(), 1000);
         site.down(&answers(answer), 1000);
-        assert_eq!(site.follow.settle().pin, Some("set_config"), "{answer}");
+        assert_eq!(site.follow.settle().settings, [b"work_mem".to_vec()], "{answer}");
     }
 }
 

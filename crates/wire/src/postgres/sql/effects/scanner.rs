@@ -46,6 +46,8 @@ struct EffectsScanner {
     statement: StatementState,
     name: Name,
     last_word: LastWord,
+    /// The name of a setting, while `last_word` is `ConfigName`.
+    set_config: TokenText,
     /// Whether the verb of the first statement was read.
     has_verb: bool,
     /// Whether the text has the word `UPDATE`.
@@ -61,8 +63,11 @@ enum LastWord {
     AddsRows,
     /// `EXECUTE`: the next name may be that of a prepared statement.
     Execute,
-    /// `set_config` and its parenthesis: the name of a setting follows.
     SetConfig,
+    /// `set_config` and its parenthesis: the name of a setting follows.
+    ConfigArguments,
+    /// The name as a literal: a comma follows.
+    ConfigName,
 }
 
 impl LastWord {
@@ -159,14 +164,7 @@ impl EffectsScanner {
             Token::Sign(b'.') if self.name.state == NameState::Part => self.name.state = NameState::Dot,
             token => {
                 self.end_name(Some(token));
-                let is_argument = self.last_word == LastWord::SetConfig && token != Token::Sign(b'(');
-                if is_argument && !matches!(token, Token::Literal(Some(name)) if !name.contains(&b'.')) {
-                    self.effects.calls_set_config = SetConfig::MayDefineCustom;
-                }
-                let continues = self.last_word == LastWord::SetConfig && token == Token::Sign(b'(');
-                if !continues && !matches!(token, Token::Unclear(_)) {
-                    self.last_word = LastWord::Other;
-                }
+                self.argument(token);
                 match token {
                     Token::Sign(b';') => self.statement = StatementState::Begin,
                     Token::Unclear(reason) => {
@@ -181,6 +179,29 @@ impl EffectsScanner {
                 }
             }
         }
+    }
+
+    /// Reads the arguments of `set_config` up to the comma behind the name of the setting.
+    fn argument(&mut self, token: Token<'_>) {
+        let next = match (self.last_word, token) {
+            (LastWord::SetConfig, Token::Sign(b'(')) => LastWord::ConfigArguments,
+            (LastWord::ConfigArguments, Token::Literal(Some(name))) => {
+                self.set_config.clear();
+                append(&mut self.set_config, name);
+                LastWord::ConfigName
+            }
+            (LastWord::ConfigName, Token::Sign(b',')) => {
+                sets_config(self.set_config.as_slice(), &mut self.effects);
+                LastWord::Other
+            }
+            (LastWord::ConfigArguments | LastWord::ConfigName, _) => {
+                sets_unknown(&mut self.effects);
+                LastWord::Other
+            }
+            (last_word, Token::Unclear(_)) => last_word,
+            _ => LastWord::Other,
+        };
+        self.last_word = next;
     }
 
     fn literal(&mut self, text: Option<&[u8]>) {
@@ -226,8 +247,8 @@ impl EffectsScanner {
             _ => LastWord::of(is_bare.then_some(name)),
         };
         let last_word = std::mem::replace(&mut self.last_word, next_word);
-        if last_word == LastWord::SetConfig {
-            self.effects.calls_set_config = SetConfig::MayDefineCustom;
+        if matches!(last_word, LastWord::ConfigArguments | LastWord::ConfigName) {
+            sets_unknown(&mut self.effects);
         }
         self.updates |= is_bare && name == b"update";
         if !std::mem::replace(&mut self.has_verb, true) && is_bare {
@@ -399,6 +420,28 @@ fn setting(word: &[u8], effects: &mut Effects) {
     }
 }
 
+/// A setting is set whose name is not known.
+fn sets_unknown(effects: &mut Effects) {
+    effects.pins("set_config");
+    effects.calls_set_config = SetConfig::MayDefineCustom;
+}
+
+/// What `set_config` does with this setting: what `SET` does, if its name is a plain one.
+fn sets_config(name: &[u8], effects: &mut Effects) {
+    let name = name.to_ascii_lowercase();
+    let is_plain = !name.is_empty() && name.iter().all(|byte| byte.is_ascii_alphanumeric() || *byte == b'_');
+    // The value may be that of `pg_temp`; the others are set in other ways.
+    let is_special = matches!(name.as_slice(), b"search_path" | b"role" | b"session_authorization" | b"seed");
+    if is_plain && !is_special {
+        effects.sets(&name);
+        return;
+    }
+    effects.pins("set_config");
+    if name.contains(&b'.') {
+        effects.calls_set_config = SetConfig::MayDefineCustom;
+    }
+}
+
 /// Words that matter everywhere.
 fn anywhere(word: &[u8], effects: &mut Effects) {
     let function = word.rsplit(|byte| *byte == b'.').next().unwrap_or(word);
@@ -407,7 +450,6 @@ fn anywhere(word: &[u8], effects: &mut Effects) {
         | b"pg_advisory_lock_shared"
         | b"pg_try_advisory_lock"
         | b"pg_try_advisory_lock_shared" => effects.pins("an advisory lock"),
-        b"set_config" => effects.pins("set_config"),
         b"setseed" => effects.pins("setseed"),
         b"dblink_connect" | b"dblink_connect_u" => effects.pins("dblink"),
         _ if word.starts_with(TEMPORARY_SCHEMA) => effects.pins("a temporary table"),

@@ -65,12 +65,29 @@ fn connection_bound_state_pins() {
         "PREPARE p AS SELECT 1",
         "DO $$ BEGIN END $$",
         "SELECT set_config('a.b', '1', false)",
+        "SELECT set_config('work' || '_mem', '1', false)",
+        "SELECT set_config($1, '1', false)",
+        "SELECT set_config(name, '1', false) FROM t",
+        "SELECT set_config(setting_name => 'work_mem', new_value => '1', is_local => false)",
+        "SELECT set_config('search_path', 'pg_temp', false)",
+        "SELECT set_config('Seed', '0.5', false)",
+        "SELECT set_config(E'work_mem', '1', false)",
         "RESET ALL",
         "SET SESSION AUTHORIZATION app",
         "LOAD 'auto_explain'",
         "CREATE TABLE pg_temp.t (a int)",
     ] {
         assert!(pin(text).is_some(), "{text}");
+    }
+}
+
+#[test]
+fn set_config_with_a_literal_name_is_a_set() {
+    for text in [
+        "SELECT set_config('TimeZone', $1, false)",
+        "SELECT pg_catalog . \"set_config\" /* so */ ('TimeZone', 'UTC', true), 1",
+    ] {
+        assert_eq!((settings(text), pin(text)), (vec!["timezone".to_owned()], None), "{text}");
     }
 }
 
