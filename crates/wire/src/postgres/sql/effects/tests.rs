@@ -71,7 +71,6 @@ fn connection_bound_state_pins() {
         "SELECT set_config(setting_name => 'work_mem', new_value => '1', is_local => false)",
         "SELECT set_config('search_path', 'pg_temp', false)",
         "SELECT set_config('Seed', '0.5', false)",
-        "SELECT set_config(E'work_mem', '1', false)",
         "RESET ALL",
         "SET SESSION AUTHORIZATION app",
         "LOAD 'auto_explain'",
