@@ -94,7 +94,9 @@ pub(crate) struct Failure {
 impl Failure {
     /// Whether time decides: another run may tell more.
     pub(crate) fn may_be_late(&self) -> bool {
-        let waited_in_vain = self.signature.contains("became free within");
+        // A connection that has just been closed may still have locks.
+        let waits = ["became free within", "Lock wait timeout"];
+        let waited_in_vain = waits.iter().any(|text| self.signature.contains(text));
         matches!(self.kind, Kind::Silence | Kind::NotServed | Kind::Stuck) || waited_in_vain
     }
 }
