@@ -3,7 +3,7 @@
 use ciphertoll_model::Engine;
 
 use super::command::{Command, Statement, Types, Value};
-use super::texts::{ADMIN, Feature, PARAMETRISED, TEXTS};
+use super::texts::{ADMIN, CHANGES, Feature, PARAMETRISED, STORIES, TEXTS};
 use super::{Database, Login, MySqlSession, Terms};
 use crate::options::Options;
 use crate::parts::{Part, Parts};
@@ -52,9 +52,11 @@ pub(crate) fn session(seed: u64, features: &Features) -> MySqlSession {
     let logins = (0..clients).map(|_| generator.login()).collect();
     let mut steps = Vec::new();
     let wanted = 2 + generator.random.below(6);
-    while steps.len() < wanted {
-        let client = generator.random.below(clients);
-        generator.scene(client, &mut steps);
+    for _ in 0..MAX_STEPS {
+        if steps.len() < wanted {
+            let client = generator.random.below(clients);
+            generator.scene(client, &mut steps);
+        }
     }
     steps.truncate(MAX_STEPS);
     if generator.random.percent(60) {
@@ -146,6 +148,12 @@ impl Generator<'_> {
 
     /// A few steps of one client, with others in between.
     fn scene(&mut self, client: usize, steps: &mut Vec<Step<Command>>) {
+        if self.features.parts.has(Part::Statements) && self.random.percent(12) {
+            return self.life_of_statement(client, steps);
+        }
+        if self.random.percent(12) {
+            return self.story(client, steps);
+        }
         let mut batches = match self.random.below(10) {
             0..5 => vec![vec![self.query()]],
             5..8 if self.features.parts.has(Part::Statements) => self.statements(client),
@@ -166,12 +174,52 @@ impl Generator<'_> {
         for messages in batches {
             let cuts = self.cuts();
             steps.push(Step::Send { client, messages, cuts });
-            if self.features.parts.has(Part::Admin) && self.random.percent(8) {
-                steps.push(Step::Admin((*self.random.pick(ADMIN)).to_owned()));
-            }
-            if self.random.percent(55) {
-                steps.push(Step::Steal);
-            }
+            self.others(steps);
+        }
+    }
+
+    fn others(&mut self, steps: &mut Vec<Step<Command>>) {
+        if self.features.parts.has(Part::Admin) && self.random.percent(8) {
+            steps.push(Step::Admin((*self.random.pick(ADMIN)).to_owned()));
+        }
+        if self.random.percent(55) {
+            steps.push(Step::Steal);
+        }
+    }
+
+    /// Texts that belong together.
+    fn story(&mut self, client: usize, steps: &mut Vec<Step<Command>>) {
+        let (feature, stages) = *self.random.pick(STORIES);
+        if !self.features.texts.iter().any(|(other, _)| *other == feature) {
+            return;
+        }
+        for stage in stages {
+            let messages = vec![Command::Query(self.text_of(stage).to_owned())];
+            steps.push(Step::Send { client, messages, cuts: self.cuts() });
+            self.others(steps);
+        }
+    }
+
+    /// A statement is prepared. Something happens that may change its meaning, or end it; then it is executed.
+    fn life_of_statement(&mut self, client: usize, steps: &mut Vec<Step<Command>>) {
+        let slot = self.random.below(SLOTS);
+        let (sql, parameters) = *self.random.pick(PARAMETRISED);
+        self.parameters[client][slot] = parameters;
+        let messages = vec![Command::Prepare { slot, sql: sql.to_owned() }];
+        steps.push(Step::Send { client, messages, cuts: self.cuts() });
+        self.others(steps);
+        let (feature, change) = *self.random.pick(CHANGES);
+        if self.features.parts.has(Part::Admin) && self.random.percent(40) {
+            steps.push(Step::Admin((*self.random.pick(ADMIN)).to_owned()));
+        } else if self.features.texts.iter().any(|(other, _)| *other == feature) {
+            let messages = vec![Command::Query(change.to_owned())];
+            steps.push(Step::Send { client, messages, cuts: self.cuts() });
+        }
+        self.others(steps);
+        for _ in 0..=self.random.below(2) {
+            let messages = vec![self.of_statement(client, slot, Statement::Slot(slot))];
+            steps.push(Step::Send { client, messages, cuts: self.cuts() });
+            self.others(steps);
         }
     }
 

@@ -271,6 +271,40 @@ pub(crate) const TEXTS: &[(Feature, &[&str])] = &[
     ),
 ];
 
+/// Texts that belong together. Each stage is one of its texts.
+pub(crate) const STORIES: &[(Feature, &[&[&str]])] = &[
+    (
+        F::Savepoint,
+        &[
+            &["SET autocommit = 0"],
+            &["SAVEPOINT a", "CALL saves()", "SET STATEMENT max_statement_time = 10 FOR SAVEPOINT a"],
+            &["SELECT 1", "ROLLBACK TO a"],
+            &["INSERT INTO u VALUES (5, 'five')", "ROLLBACK TO a"],
+            &["ROLLBACK TO a", "RELEASE SAVEPOINT a"],
+        ],
+    ),
+    (
+        F::Setting,
+        &[
+            &["SET NAMES utf8mb4 COLLATE utf8mb4_bin", "SET NAMES latin1"],
+            &["SELECT 'text' AS t", "SELECT v FROM t WHERE id = 1"],
+        ],
+    ),
+];
+
+/// Texts that change what statements mean.
+pub(crate) const CHANGES: &[(Feature, &str)] = &[
+    (F::SqlMode, "SET sql_mode = 'ANSI_QUOTES'"),
+    (F::SqlMode, "SET sql_mode = 'PIPES_AS_CONCAT'"),
+    (F::SqlMode, "SET sql_mode = DEFAULT"),
+    (F::Setting, "SET div_precision_increment = 2"),
+    (F::Database, "USE information_schema"),
+    (F::Definition, "ALTER TABLE t MODIFY n VARCHAR(20)"),
+    (F::Definition, "DROP TABLE u"),
+    (F::Transaction, "BEGIN"),
+    (F::Plain, "SELECT nope"),
+];
+
 /// Statements to prepare: the text, and how many parameters it has.
 pub(crate) const PARAMETRISED: &[(&str, usize)] = &[
     ("SELECT ?", 1),
@@ -284,6 +318,9 @@ pub(crate) const PARAMETRISED: &[(&str, usize)] = &[
     ("UPDATE t SET v = ? WHERE id = ?", 2),
     ("DELETE FROM t WHERE id = ?", 1),
     ("SELECT 'constant'", 0),
+    ("SELECT 'a' || 'b'", 0),
+    ("SELECT \"v\" FROM t WHERE id = 1", 0),
+    ("SELECT 1/3", 0),
     ("CALL two()", 0),
     ("CALL cursors()", 0),
     ("CALL fails()", 0),

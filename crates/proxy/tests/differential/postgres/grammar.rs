@@ -1,7 +1,7 @@
 //! Makes a session from a seed.
 
 use super::message::{Bind, Frontend};
-use super::texts::{ADMIN, Feature, PARAMETRISED, TEXTS};
+use super::texts::{ADMIN, Feature, PARAMETRISED, STORIES, TEXTS};
 use super::{Login, PostgresSession};
 use crate::options::Options;
 use crate::parts::{Part, Parts};
@@ -57,9 +57,11 @@ pub(crate) fn session(seed: u64, features: &Features) -> PostgresSession {
     let logins = (0..clients).map(|_| generator.login()).collect();
     let mut steps = Vec::new();
     let wanted = 2 + generator.random.below(6);
-    while steps.len() < wanted {
-        let client = generator.random.below(clients);
-        generator.scene(client, &mut steps);
+    for _ in 0..MAX_STEPS {
+        if steps.len() < wanted {
+            let client = generator.random.below(clients);
+            generator.scene(client, &mut steps);
+        }
     }
     steps.truncate(MAX_STEPS);
     if generator.random.percent(60) {
@@ -175,6 +177,9 @@ impl Generator<'_> {
         if self.features.parts.has(Part::Extended) && self.random.percent(20) {
             return self.life_of_statement(client, steps);
         }
+        if self.random.percent(12) {
+            return self.story(client, steps);
+        }
         let mut messages = match self.random.below(10) {
             0..4 => vec![Frontend::Query(self.query())],
             4..8 if self.features.parts.has(Part::Extended) => self.extended(client),
@@ -242,6 +247,28 @@ impl Generator<'_> {
         };
         steps.push(Step::Send { client, messages, cuts: self.cuts() });
         self.others(steps);
+    }
+
+    /// Texts that belong together, by any protocol.
+    fn story(&mut self, client: usize, steps: &mut Vec<Step<Frontend>>) {
+        let (feature, stages) = *self.random.pick(STORIES);
+        if !self.features.has(feature) {
+            return;
+        }
+        for stage in stages {
+            let sql = self.name(stage);
+            let messages = if self.features.parts.has(Part::Extended) && self.random.percent(40) {
+                let parse = Frontend::Parse { name: String::new(), sql, types: Vec::new() };
+                let mut messages = vec![parse, self.bind("", "", 0)];
+                self.execute("", &mut messages);
+                messages.push(Frontend::Sync);
+                messages
+            } else {
+                vec![Frontend::Query(sql)]
+            };
+            steps.push(Step::Send { client, messages, cuts: self.cuts() });
+            self.others(steps);
+        }
     }
 
     /// A text that may change what statements mean.

@@ -310,6 +310,52 @@ pub(crate) const TEXTS: &[(Feature, &[&str])] = &[
     (F::TwoPhase, &["PREPARE TRANSACTION 'x'", "ROLLBACK PREPARED 'x'", "COMMIT PREPARED 'x'"]),
 ];
 
+/// Texts that belong together. Each stage is one of its texts.
+pub(crate) const STORIES: &[(Feature, &[&[&str]])] = &[
+    (
+        F::SearchPath,
+        &[
+            &[
+                "SET search_path = 'pg_temp', public",
+                "SET search_path = \"pg_temp\", public",
+                "SET search_path = pg_temp, public",
+            ],
+            &["CREATE TABLE tt(a int)"],
+            &["SELECT count(*) FROM tt", "INSERT INTO tt VALUES (1)"],
+        ],
+    ),
+    (
+        F::Characteristics,
+        &[
+            &["BEGIN"],
+            &["SET transaction_isolation = 'serializable'", "SET transaction_deferrable = on"],
+            &["COMMIT", "ROLLBACK"],
+            &["SHOW transaction_isolation"],
+        ],
+    ),
+    (
+        F::Custom,
+        &[
+            &[
+                "UPDATE pg_settings SET setting = '9000' WHERE name = 'work_mem'",
+                "SELECT set_config('work_mem', '8MB', false)",
+            ],
+            &["SHOW work_mem"],
+        ],
+    ),
+    (
+        F::Lock,
+        &[
+            &[
+                "SELECT pg_advisory_lock(1), 1/(2 - g) FROM generate_series(1, 3) g",
+                "SELECT pg_advisory_lock(1)",
+                "SELECT pg_try_advisory_lock(1)",
+            ],
+            &["SELECT pg_advisory_unlock(1)"],
+        ],
+    ),
+];
+
 /// Statements for the extended protocol: the text, and how many parameters it has.
 pub(crate) const PARAMETRISED: &[(&str, usize)] = &[
     ("SELECT $1::int", 1),
