@@ -229,15 +229,20 @@ impl Generator<'_> {
             if self.features.parts.has(Part::Admin) && self.random.percent(50) {
                 steps.push(Step::Admin((*self.random.pick(ADMIN)).to_owned()));
             } else {
-                let messages = vec![Frontend::Query(self.text_for_statements())];
+                let sql =
+                    if self.random.percent(80) { self.text_for_statements() } else { self.use_by_sql(&name) };
+                let messages = vec![Frontend::Query(sql)];
                 steps.push(Step::Send { client, messages, cuts: self.cuts() });
             }
             self.others(steps);
         }
-        let messages = match self.random.below(8) {
-            0 => vec![Frontend::Query(format!("EXECUTE \"{name}\""))],
-            1 => vec![Frontend::DescribeStatement(name), Frontend::Sync],
-            2 => vec![Frontend::CloseStatement(name), Frontend::Sync],
+        let messages = match self.random.below(9) {
+            0 | 1 => {
+                let sql = self.use_by_sql(&name);
+                self.by_any_protocol(sql)
+            }
+            2 => vec![Frontend::DescribeStatement(name), Frontend::Sync],
+            3 => vec![Frontend::CloseStatement(name), Frontend::Sync],
             _ => {
                 let mut messages = vec![self.bind("", &name, parameters)];
                 self.execute("", &mut messages);
@@ -257,22 +262,40 @@ impl Generator<'_> {
         }
         for stage in stages {
             let sql = self.name(stage);
-            let messages = if self.features.parts.has(Part::Extended) && self.random.percent(40) {
-                let parse = Frontend::Parse { name: String::new(), sql, types: Vec::new() };
-                let mut messages = vec![parse, self.bind("", "", 0)];
-                self.execute("", &mut messages);
-                messages.push(Frontend::Sync);
-                messages
-            } else {
-                vec![Frontend::Query(sql)]
-            };
+            let messages = self.by_any_protocol(sql);
             steps.push(Step::Send { client, messages, cuts: self.cuts() });
             self.others(steps);
         }
     }
 
-    /// A text that may change what statements mean.
+    fn by_any_protocol(&mut self, sql: String) -> Vec<Frontend> {
+        if !self.features.parts.has(Part::Extended) || self.random.percent(60) {
+            return vec![Frontend::Query(sql)];
+        }
+        let parse = Frontend::Parse { name: String::new(), sql, types: Vec::new() };
+        let mut messages = vec![parse, self.bind("", "", 0)];
+        self.execute("", &mut messages);
+        messages.push(Frontend::Sync);
+        messages
+    }
+
+    /// A text that names a statement of the protocol.
+    fn use_by_sql(&mut self, name: &str) -> String {
+        let verbs = ["EXECUTE", "EXPLAIN (COSTS OFF) EXECUTE", "DEALLOCATE", "DEALLOCATE PREPARE"];
+        let quote = *self.random.pick(&["\"", ""]);
+        format!("{} {quote}{name}{quote}", self.random.pick(&verbs))
+    }
+
+    /// A text that may change what statements mean. Some fail before that.
     fn text_for_statements(&mut self) -> String {
+        if self.features.has(Feature::Setting) && self.random.percent(15) {
+            return self.name(&["SET DateStyle = 'German'", "SET DateStyle TO SQL, DMY"]);
+        }
+        let fails = if self.random.percent(20) { "SELECT 1/0; " } else { "" };
+        fails.to_owned() + &self.any_text_for_statements()
+    }
+
+    fn any_text_for_statements(&mut self) -> String {
         let matters = |feature: &Feature| {
             matches!(
                 feature,
