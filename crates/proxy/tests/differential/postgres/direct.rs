@@ -116,7 +116,7 @@ fn send(
     let is_ended_by_ready = messages.iter().rfind(|message| !matches!(message, Frontend::HalfClose));
     client.holds = if client.connection.status == b'I'
         && is_last_ready
-        && is_ended_by_ready.is_some_and(Frontend::ends_in_ready)
+        && (is_ended_by_ready.is_some_and(Frontend::ends_in_ready) || ends_copy(messages, &received))
     {
         Holds::Nothing
     } else {
@@ -130,6 +130,14 @@ fn send(
         *slot = None;
     }
     Some(record)
+}
+
+/// Whether the last message was the end of a COPY that has succeeded.
+fn ends_copy(messages: &[Frontend], received: &[Message]) -> bool {
+    let ends =
+        messages.iter().filter(|message| matches!(message, Frontend::CopyDone | Frontend::CopyFail(_)));
+    let has = |kind: u8| received.iter().any(|message| message.kind == kind);
+    matches!(messages, [.., Frontend::CopyDone]) && ends.count() == 1 && has(b'G') && !has(b'E')
 }
 
 /// Receives until the server waits for this client. The process counts as running as soon as something is sent to it; when

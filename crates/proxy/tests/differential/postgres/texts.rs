@@ -324,6 +324,8 @@ pub(crate) const STORIES: &[(Feature, &[&[&str]])] = &[
             &["SELECT count(*) FROM tt", "INSERT INTO tt VALUES (1)"],
         ],
     ),
+    // With a login whose search path has the temporary schema.
+    (F::Temporary, &[&["CREATE TABLE tt(a int)"], &["SELECT count(*) FROM tt", "INSERT INTO tt VALUES (1)"]]),
     (
         F::Characteristics,
         &[
