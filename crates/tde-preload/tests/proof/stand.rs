@@ -373,8 +373,8 @@ impl Drop for Server<'_> {
 fn is_encrypted(data: &Path, place: &Path) {
     let keys = KeyFile::load(&KeyFile::path_beside(data)).expect("a key file");
     let files = fs::read_dir(place).expect("a directory").flatten().map(|entry| entry.path());
-    let keks = files.filter(|path| path.is_file() && path.to_string_lossy().contains("kek"));
-    let mut unwrapped = keks.filter_map(|path| keys.unwrap(&KekSource::File(path).read().ok()?).ok());
+    let candidates = files.filter(|path| path.is_file() && path.to_string_lossy().contains("kek"));
+    let mut unwrapped = candidates.filter_map(|path| keys.unwrap(&KekSource::File(path).read().ok()?).ok());
     let mut engine = EncryptionEngine::new(unwrapped.next().expect("a key")).expect("an engine");
     let mut watch = |_: &VerifyProgress<'_>| ControlFlow::Continue(());
     let verified = verify(data, &mut engine, &VerifyOptions::default(), &mut watch);
