@@ -107,7 +107,7 @@ impl FindingKind {
 
 /// A piece of a file that is not as it must be.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Finding {
+pub struct VerifyFinding {
     /// Relative to the data directory.
     pub path: PathBuf,
     pub offset: u64,
@@ -162,7 +162,7 @@ pub struct VerifyProgress<'a> {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct VerifyResult {
     pub counts: VerifyCounts,
-    pub findings: Vec<Finding>,
+    pub findings: Vec<VerifyFinding>,
 }
 
 /// Called after each piece of a file; [`ControlFlow::Break`] interrupts the verification.
@@ -328,13 +328,13 @@ impl VerifyRun<'_> {
     }
 
     fn found(&mut self, path: &Path, offset: u64, bytes: u64, kind: FindingKind) {
-        self.result.add(Finding { path: path.to_owned(), offset, bytes, kind });
+        self.result.add(VerifyFinding { path: path.to_owned(), offset, bytes, kind });
     }
 }
 
 impl VerifyResult {
     /// Adds a finding, or extends the last one.
-    fn add(&mut self, finding: Finding) {
+    fn add(&mut self, finding: VerifyFinding) {
         if let Some(last) = self.findings.last_mut()
             && last.path == finding.path
             && last.kind == finding.kind

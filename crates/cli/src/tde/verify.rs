@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use ciphertoll_experiment::Interrupt;
 use ciphertoll_model::{Ending, ExitCode};
 use ciphertoll_tde::verify::{
-    Finding, FindingKind, VerifyCounts, VerifyEnd, VerifyOptions, VerifyPosition, VerifyProgress,
+    FindingKind, VerifyCounts, VerifyEnd, VerifyFinding, VerifyOptions, VerifyPosition, VerifyProgress,
     VerifyResult,
 };
 use ciphertoll_tde::{EncryptionEngine, KeyFile};
@@ -261,8 +261,8 @@ fn counts(counts: &VerifyCounts) -> Value {
     })
 }
 
-fn findings(findings: &[Finding]) -> Value {
-    let document = |finding: &Finding| {
+fn findings(findings: &[VerifyFinding]) -> Value {
+    let document = |finding: &VerifyFinding| {
         json!({
             "path": finding.path.to_string_lossy(),
             "offset": finding.offset,
@@ -288,7 +288,7 @@ fn parse(state: &Value) -> Option<(VerifyPosition, VerifyResult)> {
     };
     let finding = |finding: &Value| {
         let kind = finding["kind"].as_str()?;
-        Some(Finding {
+        Some(VerifyFinding {
             path: finding["path"].as_str()?.into(),
             offset: finding["offset"].as_u64()?,
             bytes: finding["bytes"].as_u64()?,
@@ -318,7 +318,7 @@ fn text(data: &Path, result: &VerifyResult) -> String {
         1 => format!("{data}: not everything is encrypted: 1 finding"),
         count => format!("{data}: not everything is encrypted: {count} findings"),
     });
-    for Finding { path, offset, bytes, kind } in &result.findings {
+    for VerifyFinding { path, offset, bytes, kind } in &result.findings {
         lines.push(format!("{}, offset {offset}, {bytes} bytes: {}", path.display(), kind.meaning()));
     }
     lines.push(format!(

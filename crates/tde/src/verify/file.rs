@@ -10,7 +10,7 @@ use super::randomness::is_not_random;
 use super::state::StateKind;
 use super::wal::{self, NamedPlace, PageAge};
 use super::walk::ListedFile;
-use super::{ClusterFacts, Finding, FindingKind, VerifyEnd, VerifyResult, bytes_of, page};
+use super::{ClusterFacts, FindingKind, VerifyEnd, VerifyFinding, VerifyResult, bytes_of, page};
 use crate::cluster::DiskFile;
 use crate::error::Doing;
 use crate::unit::is_zero;
@@ -221,7 +221,7 @@ impl<'a> FileVerifier<'a> {
 
     fn found(&mut self, offset: u64, bytes: u64, kind: FindingKind) {
         self.wrong += 1;
-        self.result.add(Finding { path: self.listed.below.clone(), offset, bytes, kind });
+        self.result.add(VerifyFinding { path: self.listed.below.clone(), offset, bytes, kind });
     }
 
     /// WAL is written in order: before a page of this segment, there is none of an earlier segment.
