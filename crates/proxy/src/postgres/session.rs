@@ -6,7 +6,7 @@ use ciphertoll_wire::postgres::relay::{
     ServerBytes, SessionFollower,
 };
 use ciphertoll_wire::postgres::server::write_parameter_status;
-use ciphertoll_wire::postgres::sql::{Discard, Effects, Remains};
+use ciphertoll_wire::postgres::sql::{Discard, Effects, OF_CONSTANTS, OF_TEXTS, Remains};
 use ciphertoll_wire::postgres::{Error, Parameters, Severity, TextEncoding, TransactionStatus};
 use ciphertoll_wire::relay::Departure;
 
@@ -177,7 +177,7 @@ impl ClientSession {
             (Ok(Response::Done(_)), CommandPurpose::QueryValues) => {
                 let values = command.take_values();
                 if let Some(pooled) = &mut self.pooled {
-                    pooled.record_values(values);
+                    pooled.record_values(values, &backend.prepared);
                 }
                 SettingsResult::Applied
             }
@@ -445,20 +445,21 @@ impl TransactionPooling {
             if self.request.record_setting(name, value).is_err() {
                 self.pin.set(NOT_PORTABLE);
             }
-            self.check_statements(name);
+            self.check_statements(name, &backend.prepared);
         }
     }
 
     /// A setting has changed: prepared statements keep the meaning that they were prepared with.
-    fn check_statements(&mut self, setting: &[u8]) {
-        let statements = &self.request.statements;
+    fn check_statements(&mut self, setting: &[u8], prepared: &ConnectionStatements) {
+        let statements = &mut self.request.statements;
         let is_of = |names: &[&str]| names.iter().any(|name| setting.eq_ignore_ascii_case(name.as_bytes()));
         if is_of(&OF_CONSTANTS) && statements.have_constants() || is_of(&OF_TEXTS) && !statements.is_empty() {
+            statements.forget_constants(prepared);
             self.pin.set("a setting on which the meaning of its prepared statements depends");
         }
     }
 
-    fn record_values(&mut self, values: Vec<Option<Vec<u8>>>) {
+    fn record_values(&mut self, values: Vec<Option<Vec<u8>>>, prepared: &ConnectionStatements) {
         for (name, value) in std::mem::take(&mut self.unreported).iter().zip(values) {
             let Some(value) = value else { continue };
             let before = std::str::from_utf8(name).ok().and_then(|name| self.request.value(name));
@@ -467,7 +468,7 @@ impl TransactionPooling {
                 self.pin.set(NOT_PORTABLE);
             }
             if is_new {
-                self.check_statements(name);
+                self.check_statements(name, prepared);
             }
         }
     }
@@ -475,21 +476,6 @@ impl TransactionPooling {
 
 const CUSTOM_SETTING: &str = "a custom setting";
 const NOT_PORTABLE: &str = "a setting that cannot be set on another connection";
-/// Settings on which the values of constants depend, which a server reads when it prepares a statement.
-const OF_CONSTANTS: [&str; 9] = [
-    "DateStyle",
-    "IntervalStyle",
-    "TimeZone",
-    "timezone_abbreviations",
-    "client_encoding",
-    "lc_monetary",
-    "lc_numeric",
-    "xmloption",
-    "array_nulls",
-];
-/// Settings on which the meaning of texts depends.
-const OF_TEXTS: [&str; 2] = ["backslash_quote", "transform_null_equals"];
-
 /// Whether the server has refused a command and awaits the next one.
 fn awaits_commands(error: &Error) -> bool {
     matches!(error, Error::Server { severity: Severity::Error, .. })

@@ -317,6 +317,49 @@ fn a_statement_is_prepared_behind_others_of_its_batch() {
 }
 
 #[test]
+fn constants_keep_their_meaning_behind_a_set() {
+    let text = "SELECT date '1/2/2020'";
+    let (set, use_it) = (query("SET DateStyle = 'German'"), [execute("s"), sync()].concat());
+    // The text comes on a connection that lacks the statement: it is prepared first.
+    let mut site = moved(text, INT, &column("a", TEXT, 1));
+    let again = [typed_parse("s", text, INT), describe("s"), sync()].concat();
+    assert_eq!(site.up(&set, 1000), again);
+    assert!(site.follow.is_preparing());
+    let same = [&answers("1")[..], &parameter(INT), &column("a", TEXT, 1), &answers("Z")].concat();
+    assert_eq!(site.down(&same, 3), b"");
+    assert_eq!(site.go_on(), set);
+    site.down(&answers("CZ"), 3);
+    assert_eq!(site.up(&use_it, 1000), use_it);
+
+    // It cannot be prepared: it is not prepared later, with another meaning.
+    let mut site = moved(text, INT, &column("a", TEXT, 1));
+    site.up(&set, 1000);
+    site.down(&answers("EZ"), 3);
+    assert_eq!(site.go_on(), set);
+    site.down(&answers("CZ"), 3);
+    assert_eq!(site.up(&use_it, 1000), use_it, "the server says that there is none");
+
+    // In the middle of a batch nothing can be prepared.
+    let mut site = moved(text, INT, &column("a", TEXT, 1));
+    let first = [parse("", "SELECT"), execute(""), parse("", "SET DateStyle = 'German'"), execute("")].concat();
+    assert_eq!(site.up(&first, 1000), first);
+    assert_eq!(site.up(&use_it, 1000), use_it);
+}
+
+#[test]
+fn a_fetch_is_never_described() {
+    let fetch = parse("", "FETCH ALL IN \"c\"");
+    let mut site = Site::default();
+    let use_it = [fetch.clone(), execute(""), sync()].concat();
+    assert_eq!(site.up(&use_it, 1000), use_it);
+    site.down(&answers("12DCZ"), 3);
+    assert!(site.statements.undescribed(&site.prepared).is_none());
+    site.moves();
+    let again = [execute(""), sync()].concat();
+    assert!(site.up(&again, 1000).ends_with(&again), "it is prepared, and not described");
+}
+
+#[test]
 fn the_types_of_parameters_come_before_what_fails_in_a_description() {
     let (sql, ask) = ("DELETE FROM t WHERE b = $1 RETURNING a", [describe("s"), sync()].concat());
     let again = [typed_parse("s", sql, INT), describe("s"), flush()].concat();

@@ -179,7 +179,7 @@ fn the_first_reset_finds_the_settings_to_restore() {
     assert_eq!(end, Some(Ok(ResetOutcome::Restored)));
     let (sent, end) = reset(&mut beginning, OpenState::default(), &[ok(), ok(), ok(), nothing()]);
     assert!(
-        sent.contains("SET collation_connection='utf8mb4_general_ci'") && !sent.contains("sql_mode"),
+        sent.contains("SET NAMES 'utf8mb4' COLLATE 'utf8mb4_general_ci'") && !sent.contains("sql_mode"),
         "{sent}"
     );
     assert!(sent.contains("\x02shop"), "{sent:?}");

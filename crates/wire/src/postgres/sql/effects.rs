@@ -24,6 +24,21 @@ const OF_TRANSACTIONS: [&[u8]; 3] =
 /// Words with which a date or a time is relative to the current one.
 const RELATIVE_TIMES: [&[u8]; 4] = [b"now", b"today", b"tomorrow", b"yesterday"];
 
+/// Settings on which the values of constants depend, which a server reads when it prepares a statement.
+pub const OF_CONSTANTS: [&str; 9] = [
+    "DateStyle",
+    "IntervalStyle",
+    "TimeZone",
+    "timezone_abbreviations",
+    "client_encoding",
+    "lc_monetary",
+    "lc_numeric",
+    "xmloption",
+    "array_nulls",
+];
+/// Settings on which the meaning of texts depends.
+pub const OF_TEXTS: [&str; 2] = ["backslash_quote", "transform_null_equals"];
+
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Effects {
     /// Settings whose values may have changed.
@@ -59,6 +74,8 @@ pub enum StatementVerb {
     Other,
     /// `SELECT`, `VALUES`, `TABLE`.
     Query,
+    /// `FETCH`: its columns are those of a cursor.
+    Fetch,
 }
 
 /// Prepared statements that were deallocated.
@@ -151,6 +168,13 @@ impl Effects {
         self.calls_set_config == SetConfig::MayDefineCustom
             || !self.local_custom.is_empty()
             || self.settings.iter().any(|name| name.contains(&b'.'))
+    }
+
+    /// Whether constants may be read in another way after it.
+    pub(crate) fn may_change_constants(&self) -> bool {
+        let is_of = |name: &[u8], all: &[&str]| all.iter().any(|of| name.eq_ignore_ascii_case(of.as_bytes()));
+        let matters = |name: &Vec<u8>| is_of(name, &OF_CONSTANTS) || is_of(name, &OF_TEXTS);
+        self.pin.is_some() || self.discard == Discard::All || self.settings.iter().any(matters)
     }
 
     /// Whether this command may change how the server reads later texts, unlike it has reported.

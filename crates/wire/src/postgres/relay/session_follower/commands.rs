@@ -171,20 +171,17 @@ impl Followed<'_> {
         let mut error = None;
         if self.prepared.lacks_any(self.statements) && header.payload_bytes <= MAX_STATEMENT_BYTES {
             let Some(text) = payload_of(header, input) else { return Ok(MessageAction::NeedInput) };
-            let named = Effects::of(text.strip_suffix(b"\0").unwrap_or(text), string_syntax).named;
-            if !named.is_empty() {
-                match self.prepare_named(&named, Failure::IsKept, model)? {
-                    Prepared::Nothing => {}
-                    Prepared::Waits => return Ok(self.wait()),
-                    Prepared::Insert(mut insert) => {
-                        encode_sync(&mut insert);
-                        model.send(SentKind::Sync, Some(Box::new(Note::InsertedSync)));
-                        self.follower.is_preparing = true;
-                        return Ok(MessageAction::InsertBefore(insert));
-                    }
+            let effects = Effects::of(text.strip_suffix(b"\0").unwrap_or(text), string_syntax);
+            if !effects.named.is_empty() {
+                let prepared = self.prepare_named(&effects.named, Failure::IsKept, model)?;
+                if let Some(action) = self.prepare_first(prepared, model) {
+                    return Ok(action);
                 }
                 error = self.follower.unusable.pop().map(|(_, error)| error);
                 self.follower.unusable.clear();
+            }
+            if let Some(action) = self.keep_constants(&effects, model)? {
+                return Ok(action);
             }
         }
         self.follower.is_preparing = false;
@@ -194,6 +191,42 @@ impl Followed<'_> {
             Box::new(Note::Query(QueryNote { effects, deallocated: 0, error: Some(error) }))
         });
         Ok(MessageAction::Forward(note))
+    }
+
+    /// What is prepared is sent before the client's next message, and answered by itself.
+    fn prepare_first(&mut self, prepared: Prepared, model: &mut FollowedModel) -> Option<MessageAction> {
+        match prepared {
+            Prepared::Nothing => None,
+            Prepared::Waits => Some(self.wait()),
+            Prepared::Insert(mut insert) => {
+                encode_sync(&mut insert);
+                model.send(SentKind::Sync, Some(Box::new(Note::InsertedSync)));
+                self.follower.is_preparing = true;
+                Some(MessageAction::InsertBefore(insert))
+            }
+        }
+    }
+
+    /// In front of a text after which constants may be read in another way, the statements that have some are prepared. The
+    /// client cannot use those that are not: they would mean something else.
+    fn keep_constants(
+        &mut self,
+        effects: &Effects,
+        model: &mut FollowedModel,
+    ) -> Result<Option<MessageAction>, Error> {
+        if !effects.may_change_constants() || !self.statements.have_constants() {
+            return Ok(None);
+        }
+        if self.follower.batch == BatchExecution::Fresh {
+            let names = self.statements.with_constants().filter(|name| !name.is_empty());
+            let wanted = names.map(|name| (NameUse::Executes, name.to_vec())).collect();
+            let prepared = self.prepare_named(&NamedStatements::These(wanted), Failure::IsKept, model)?;
+            if let Some(action) = self.prepare_first(prepared, model) {
+                return Ok(Some(action));
+            }
+        }
+        self.statements.forget_constants(self.prepared);
+        Ok(None)
     }
 
     /// The text of a `Query` is complete.
@@ -272,8 +305,10 @@ impl Followed<'_> {
         }
         if let Some(last) = model.last_mut().filter(|last| last.kind == SentKind::Parse) {
             let statement = Arc::new(ClientStatement::new(message, effects));
-            self.follower.undescribed =
-                Some(Undescribed { name: name.clone(), statement: Arc::clone(&statement) });
+            if statement.shape.get().is_none() {
+                let (name, statement) = (name.clone(), Arc::clone(&statement));
+                self.follower.undescribed = Some(Undescribed { name, statement });
+            }
             last.note = Some(Box::new(Note::Parse { name, statement }));
         }
     }
@@ -298,6 +333,10 @@ impl Followed<'_> {
                 Prepared::Waits => return Ok(self.wait()),
                 Prepared::Insert(insert) => return Ok(MessageAction::InsertBefore(insert)),
             }
+            if let Some(action) = self.keep_constants(&statement.effects, model)? {
+                return Ok(action);
+            }
+            self.follower.is_preparing = false;
             if statement.effects.may_change_strings() {
                 self.follower.strings = Strings::MayChange;
             }

@@ -6,7 +6,7 @@ use foldhash::HashMap;
 
 use crate::postgres::{
     relay::session_follower::shape::{Columns, Shape},
-    sql::effects::{Constants, Effects, MAX_NAME_BYTES},
+    sql::effects::{Constants, Effects, MAX_NAME_BYTES, StatementVerb},
 };
 
 /// The statements that a client has prepared and may use on any connection. The server has confirmed each of them.
@@ -64,12 +64,22 @@ impl ClientStatement {
             // The text means something else in another encoding.
             effects.constants = effects.constants.max(Constants::OfSettings);
         }
-        Self { message, effects, shape: OnceLock::new() }
+        let shape = OnceLock::new();
+        if effects.verb == StatementVerb::Fetch {
+            // It has no parameters, and columns as long as the cursor exists. Servers crash if they are asked to describe
+            // it afterwards.
+            let _ = shape.set(Shape::new(vec![0, 0], None));
+        }
+        Self { message, effects, shape }
     }
 
     /// Whether it means the same if it is prepared again.
     pub(super) fn is_portable(&self) -> bool {
         self.effects.constants < Constants::OfTheTime && !self.effects.named.executes_any()
+    }
+
+    fn has_constants(&self) -> bool {
+        self.effects.constants > Constants::None
     }
 
     pub(super) fn returns_rows(&self) -> bool {
@@ -136,7 +146,26 @@ impl ClientStatements {
 
     /// Whether a statement has constants whose values depend on settings.
     pub fn have_constants(&self) -> bool {
-        self.by_name.values().any(|statement| statement.effects.constants > Constants::None)
+        self.by_name.values().any(|statement| statement.has_constants())
+    }
+
+    /// Removes the statements with constants that a connection lacks, where they would mean something else.
+    pub fn forget_constants(&mut self, prepared: &ConnectionStatements) {
+        let is_lost = |name: &Vec<u8>, statement: &ClientStatement| {
+            statement.has_constants() && prepared.get(name) != Some(OnConnection::Statement)
+        };
+        let bytes = &mut self.bytes;
+        self.by_name.retain(|name, statement| {
+            let is_kept = !is_lost(name, statement);
+            *bytes -= if is_kept { 0 } else { statement.bytes() };
+            is_kept
+        });
+    }
+
+    /// The names of those.
+    pub(super) fn with_constants(&self) -> impl Iterator<Item = &[u8]> {
+        let with = self.by_name.iter().filter(|(_, statement)| statement.has_constants());
+        with.map(|(name, _)| name.as_slice())
     }
 
     pub(super) fn get(&self, name: &[u8]) -> Option<&Arc<ClientStatement>> {

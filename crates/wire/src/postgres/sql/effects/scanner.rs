@@ -252,8 +252,11 @@ impl EffectsScanner {
         }
         self.updates |= is_bare && name == b"update";
         if !std::mem::replace(&mut self.has_verb, true) && is_bare {
-            let is_query = matches!(name, b"select" | b"values" | b"table");
-            self.effects.verb = if is_query { StatementVerb::Query } else { StatementVerb::Other };
+            self.effects.verb = match name {
+                b"select" | b"values" | b"table" => StatementVerb::Query,
+                b"fetch" => StatementVerb::Fetch,
+                _ => StatementVerb::Other,
+            };
         }
         let (statement, effects) = (self.statement, &mut self.effects);
         if last_word == LastWord::Execute {
