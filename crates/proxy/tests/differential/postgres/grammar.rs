@@ -229,9 +229,15 @@ impl Generator<'_> {
             if self.features.parts.has(Part::Admin) && self.random.percent(50) {
                 steps.push(Step::Admin((*self.random.pick(ADMIN)).to_owned()));
             } else {
-                let sql =
-                    if self.random.percent(80) { self.text_for_statements() } else { self.use_by_sql(&name) };
-                let messages = vec![Frontend::Query(sql)];
+                let messages = match self.random.below(6) {
+                    // It fails; without a name it ends the statement all the same.
+                    0 => {
+                        let sql = "SELECT nope".to_owned();
+                        vec![Frontend::Parse { name: name.clone(), sql, types: Vec::new() }, Frontend::Sync]
+                    }
+                    1 => vec![Frontend::Query(self.use_by_sql(&name))],
+                    _ => vec![Frontend::Query(self.text_for_statements())],
+                };
                 steps.push(Step::Send { client, messages, cuts: self.cuts() });
             }
             self.others(steps);

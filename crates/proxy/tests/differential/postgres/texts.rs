@@ -378,6 +378,7 @@ pub(crate) const PARAMETRISED: &[(&str, usize)] = &[
     ("SELECT * FROM u WHERE a = $1 ORDER BY a", 1),
     ("SELECT generate_series(1, $1::int)", 1),
     ("SELECT 'constant'", 0),
+    ("DEALLOCATE s2", 0),
     ("SELECT date '1/2/2020'", 0),
     // True in the transaction that has prepared it.
     ("SELECT timestamptz 'now' = transaction_timestamp()", 0),
