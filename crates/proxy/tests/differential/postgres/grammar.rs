@@ -54,8 +54,14 @@ pub(crate) fn session(seed: u64, features: &Features) -> PostgresSession {
     let preferred = preferred(&mut random, features);
     let parameters = vec![[0; STATEMENTS.len()]; clients];
     let mut generator = Generator { random, features, preferred, parameters };
-    let logins = (0..clients).map(|_| generator.login()).collect();
+    let logins: Vec<Login> = (0..clients).map(|_| generator.login()).collect();
     let mut steps = Vec::new();
+    // With such a search path, tables are temporary.
+    let is_temporary = |login: &Login| login.iter().any(|(_, value)| value.contains("pg_temp"));
+    if let Some(client) = logins.iter().position(is_temporary) {
+        let stages = STORIES.iter().find(|(feature, _)| *feature == Feature::Temporary).map(|story| story.1);
+        generator.stages(client, stages.unwrap_or_default(), &mut steps);
+    }
     let wanted = 2 + generator.random.below(6);
     for _ in 0..MAX_STEPS {
         if steps.len() < wanted {
@@ -215,6 +221,10 @@ impl Generator<'_> {
         self.parameters[client][place] = parameters;
         let types = self.types(parameters);
         let mut messages = vec![Frontend::Parse { name: name.clone(), sql: sql.to_owned(), types }];
+        if let Some(other) = sql.strip_prefix("DEALLOCATE ") {
+            let (name, sql) = (other.to_owned(), "SELECT 'other'".to_owned());
+            messages.insert(0, Frontend::Parse { name, sql, types: Vec::new() });
+        }
         if self.random.percent(30) {
             messages.push(Frontend::DescribeStatement(name.clone()));
         }
@@ -263,9 +273,12 @@ impl Generator<'_> {
     /// Texts that belong together, by any protocol.
     fn story(&mut self, client: usize, steps: &mut Vec<Step<Frontend>>) {
         let (feature, stages) = *self.random.pick(STORIES);
-        if !self.features.has(feature) {
-            return;
+        if self.features.has(feature) {
+            self.stages(client, stages, steps);
         }
+    }
+
+    fn stages(&mut self, client: usize, stages: &[&[&str]], steps: &mut Vec<Step<Frontend>>) {
         for stage in stages {
             let sql = self.name(stage);
             let messages = self.by_any_protocol(sql);
