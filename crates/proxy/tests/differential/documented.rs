@@ -7,6 +7,8 @@ pub(crate) enum Documented {
     Lost,
     /// Counted: of several errors of a statement whose tables have changed, the proxy shows that of the tables.
     FirstError,
+    /// Counted: answers that come before the client has asked for them by a `Sync` or `Flush`.
+    Early,
     /// Left out: process and connection numbers, `pg_backend_pid()`, `CONNECTION_ID()`.
     Numbers,
     /// Left out: when `ParameterStatus` comes. The values are compared at the end of each answer.
@@ -31,9 +33,10 @@ pub(crate) enum Documented {
 }
 
 impl Documented {
-    pub(crate) const ALL: [Self; 12] = [
+    pub(crate) const ALL: [Self; 13] = [
         Self::Lost,
         Self::FirstError,
+        Self::Early,
         Self::Numbers,
         Self::Reports,
         Self::SessionState,
@@ -51,6 +54,7 @@ impl Documented {
         match self {
             Self::Lost => "What a client sees: \"its client gets the server's last message, or …\"",
             Self::FirstError => "What a client can tell: parameters that do not fit",
+            Self::Early => "What a client can tell: answers may come earlier",
             Self::Numbers => "What a client sees: Cancel",
             Self::Reports => "What a client sees: Settings of the login",
             Self::SessionState => "Fewer resets: \"clients see this setting as `ON`\"",

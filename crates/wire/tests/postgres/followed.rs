@@ -341,7 +341,8 @@ fn constants_keep_their_meaning_behind_a_set() {
 
     // In the middle of a batch nothing can be prepared.
     let mut site = moved(text, INT, &column("a", TEXT, 1));
-    let first = [parse("", "SELECT"), execute(""), parse("", "SET DateStyle = 'German'"), execute("")].concat();
+    let first =
+        [parse("", "SELECT"), execute(""), parse("", "SET DateStyle = 'German'"), execute("")].concat();
     assert_eq!(site.up(&first, 1000), first);
     assert_eq!(site.up(&use_it, 1000), use_it);
 }

@@ -19,6 +19,8 @@ pub(crate) struct Connection {
     pub(crate) settings: BTreeMap<String, String>,
     /// The peer has closed the connection.
     pub(crate) ended: bool,
+    /// Messages that came before those of the direct answer.
+    pub(crate) early: Vec<Message>,
     /// The status of the last `ReadyForQuery`.
     pub(crate) status: u8,
 }
@@ -47,8 +49,15 @@ impl Connection {
         let mut bytes = (body.len() as u32 + 4).to_be_bytes().to_vec();
         bytes.extend(body);
         let settings = BTreeMap::new();
-        let mut connection =
-            Self { stream, received: Vec::new(), process_id: 0, settings, ended: false, status: 0 };
+        let mut connection = Self {
+            stream,
+            received: Vec::new(),
+            process_id: 0,
+            settings,
+            ended: false,
+            early: Vec::new(),
+            status: 0,
+        };
         connection.write(&bytes);
         let until = Instant::now() + limit;
         loop {

@@ -99,7 +99,7 @@ fn log_in(
 
 /// Receives as many messages as the server has sent directly.
 fn compare(connection: &mut Connection, record: &Record) -> Result<Equal, Failure> {
-    let (mut until, mut received) = (Instant::now() + DEADLINE, Vec::new());
+    let (mut until, mut received) = (Instant::now() + DEADLINE, std::mem::take(&mut connection.early));
     let process_id = connection.process_id;
     let mut is_different = false;
     while received.len() < record.messages.len() || record.end == End::Closed {
@@ -126,6 +126,10 @@ fn compare(connection: &mut Connection, record: &Record) -> Result<Equal, Failur
             {
                 Ok(Equal::But(Documented::Lost))
             }
+            _ if end == record.end && are_early(&record.messages, &received) => {
+                connection.early = received.split_off(record.messages.len());
+                Ok(Equal::But(Documented::Early))
+            }
             _ if end == record.end && differ_in_error(&record.messages, &received) => {
                 Ok(Equal::But(Documented::FirstError))
             }
@@ -146,6 +150,12 @@ fn compare(connection: &mut Connection, record: &Record) -> Result<Equal, Failur
 }
 
 /// The server has closed the connection.
+/// Whether the server has answered messages before it had to.
+fn are_early(direct: &[Message], proxied: &[Message]) -> bool {
+    let is_owed = direct.last().is_none_or(|message| message.kind != b'Z');
+    is_owed && proxied.starts_with(direct) && proxied.iter().all(|message| message.kind != b'E')
+}
+
 /// The server has closed the connection before it has read everything, and its last messages are lost.
 fn is_reset(message: &Message) -> bool {
     is_lost(message) && message.field(b'M').is_some_and(|text| text.contains("reset by peer"))
@@ -161,7 +171,8 @@ fn differ_in_error(direct: &[Message], proxied: &[Message]) -> bool {
             && message.field(b'C').is_some_and(|state| states.iter().any(|known| *known == state))
     };
     direct.len() == proxied.len()
-        && differences.all(|(direct, proxied)| is_error(direct, &OF_PARAMETERS) && is_error(proxied, &OF_TABLES))
+        && differences
+            .all(|(direct, proxied)| is_error(direct, &OF_PARAMETERS) && is_error(proxied, &OF_TABLES))
 }
 
 fn is_lost(message: &Message) -> bool {

@@ -258,7 +258,8 @@ fn set_names(settings: &[(&str, Option<&str>)]) -> Option<String> {
     let value_of = |wanted: &str| settings.iter().find(|(name, _)| *name == wanted)?.1;
     let [client, results, collation] = CHARACTER_SETS.map(value_of);
     let (client, collation) = (client.filter(|client| results == Some(client))?, collation?);
-    let is_of_set = collation.strip_prefix(client).is_some_and(|rest| rest.is_empty() || rest.starts_with('_'));
+    let is_of_set =
+        collation.strip_prefix(client).is_some_and(|rest| rest.is_empty() || rest.starts_with('_'));
     is_of_set.then(|| format!("NAMES '{client}' COLLATE '{collation}'"))
 }
 

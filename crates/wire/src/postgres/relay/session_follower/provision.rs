@@ -18,7 +18,9 @@ use crate::postgres::{
             statements::{ClientStatement, OnConnection, key},
         },
     },
-    sql::effects::{Constants, Deallocation, Discard, Effects, NameUse, NamedStatements, Remains, StatementVerb},
+    sql::effects::{
+        Constants, Deallocation, Discard, Effects, NameUse, NamedStatements, Remains, StatementVerb,
+    },
 };
 
 /// Whether the server will know a statement of the client when it executes the next message.
@@ -125,7 +127,9 @@ impl Followed<'_> {
         let statement = match self.availability(name, model) {
             Availability::Certain | Availability::IfExecuted => return Ok(None),
             Availability::Open => return Ok(Some(self.wait())),
-            Availability::StandIn(statement) if executes == Executes::Nothing && !statement.returns_rows() => {
+            Availability::StandIn(statement)
+                if executes == Executes::Nothing && !statement.returns_rows() =>
+            {
                 return Ok(None);
             }
             Availability::Missing(statement) | Availability::StandIn(statement) => statement,
