@@ -14,7 +14,7 @@ fn documented_tests(page: &str) -> Vec<&str> {
     let rows = page[begin..end].lines().filter(|line| line.starts_with("| ")).skip(2);
     rows.map(|row| row.trim_end_matches('|').rsplit('|').next().unwrap_or_default())
         .inspect(|tests| {
-            assert!(!tests.trim().is_empty(), "a row of the threat model in {PAGE} names no test")
+            assert!(!tests.trim().is_empty(), "a row of the threat model in {PAGE} names no test");
         })
         .flat_map(str::split_whitespace)
         .collect()

@@ -17,12 +17,12 @@ use proptest::prelude::*;
 
 /// A client, its prepared statements, and its server connection.
 #[derive(Default)]
-struct Site {
+pub(crate) struct Site {
     relay: PostgresRelay,
-    follow: SessionFollower,
+    pub(crate) follow: SessionFollower,
     parameters: Parameters,
-    statements: ClientStatements,
-    prepared: ConnectionStatements,
+    pub(crate) statements: ClientStatements,
+    pub(crate) prepared: ConnectionStatements,
     /// Bytes of the client that wait for answers.
     held: Vec<u8>,
 }
@@ -41,7 +41,7 @@ impl Site {
     }
 
     /// What the server receives if these bytes arrive in such pieces.
-    fn up(&mut self, bytes: &[u8], piece: usize) -> Vec<u8> {
+    pub(crate) fn up(&mut self, bytes: &[u8], piece: usize) -> Vec<u8> {
         let mut sent = Vec::new();
         for piece in bytes.chunks(piece) {
             self.held.extend_from_slice(piece);
@@ -51,7 +51,7 @@ impl Site {
     }
 
     /// What the server receives of the bytes that were held back.
-    fn go_on(&mut self) -> Vec<u8> {
+    pub(crate) fn go_on(&mut self) -> Vec<u8> {
         let (mut held, mut sent) = (std::mem::take(&mut self.held), Vec::new());
         loop {
             let until = self.process_client(&held);
@@ -66,7 +66,7 @@ impl Site {
     }
 
     /// What the client receives of these bytes.
-    fn down(&mut self, bytes: &[u8], piece: usize) -> Vec<u8> {
+    pub(crate) fn down(&mut self, bytes: &[u8], piece: usize) -> Vec<u8> {
         let (mut held, mut told) = (Vec::new(), Vec::new());
         for piece in bytes.chunks(piece) {
             held.extend_from_slice(piece);
@@ -85,7 +85,7 @@ impl Site {
     }
 
     /// The next transaction runs on another, reset connection.
-    fn moves(&mut self) {
+    pub(crate) fn moves(&mut self) {
         self.follow.settle();
         self.relay = PostgresRelay::new();
         self.follow = SessionFollower::default();
@@ -93,51 +93,51 @@ impl Site {
     }
 }
 
-fn parse(name: &str, sql: &str) -> Vec<u8> {
+pub(crate) fn parse(name: &str, sql: &str) -> Vec<u8> {
     let mut bytes = Vec::new();
     encode_parse(&mut bytes, name, sql, &[]).expect("a statement");
     bytes
 }
 
-fn execute(name: &str) -> Vec<u8> {
+pub(crate) fn execute(name: &str) -> Vec<u8> {
     let mut bytes = Vec::new();
     encode_bind(&mut bytes, "", name, &[] as &[Param<'_>], ValueFormat::Text).expect("a portal");
     encode_execute(&mut bytes, "", 0).expect("a command");
     bytes
 }
 
-fn sync() -> Vec<u8> {
+pub(crate) fn sync() -> Vec<u8> {
     let mut bytes = Vec::new();
     encode_sync(&mut bytes);
     bytes
 }
 
-fn query(sql: &str) -> Vec<u8> {
+pub(crate) fn query(sql: &str) -> Vec<u8> {
     let mut bytes = Vec::new();
     encode_query(&mut bytes, sql).expect("a query");
     bytes
 }
 
-fn describe(name: &str) -> Vec<u8> {
+pub(crate) fn describe(name: &str) -> Vec<u8> {
     let mut bytes = Vec::new();
     encode_describe_statement(&mut bytes, name).expect("a name");
     bytes
 }
 
-fn close(name: &str) -> Vec<u8> {
+pub(crate) fn close(name: &str) -> Vec<u8> {
     let mut bytes = Vec::new();
     encode_close_statement(&mut bytes, name).expect("a name");
     bytes
 }
 
-fn flush() -> Vec<u8> {
+pub(crate) fn flush() -> Vec<u8> {
     let mut bytes = Vec::new();
     encode_flush(&mut bytes);
     bytes
 }
 
 /// The same with the type of one parameter.
-fn typed_parse(name: &str, sql: &str, oid: u32) -> Vec<u8> {
+pub(crate) fn typed_parse(name: &str, sql: &str, oid: u32) -> Vec<u8> {
     let mut bytes = Vec::new();
     encode_parse(&mut bytes, name, sql, &[oid]).expect("a statement");
     bytes
@@ -150,12 +150,12 @@ fn message(kind: u8, payload: &[u8]) -> Vec<u8> {
 }
 
 /// A `ParameterDescription` with one parameter.
-fn parameter(oid: u32) -> Vec<u8> {
+pub(crate) fn parameter(oid: u32) -> Vec<u8> {
     message(b't', &[&[0, 1][..], &oid.to_be_bytes()].concat())
 }
 
 /// A `RowDescription` with one column, of a table that may be another one.
-fn column(name: &str, oid: u32, table: u32) -> Vec<u8> {
+pub(crate) fn column(name: &str, oid: u32, table: u32) -> Vec<u8> {
     let parts = [
         &[0, 1][..],
         name.as_bytes(),
@@ -169,7 +169,7 @@ fn column(name: &str, oid: u32, table: u32) -> Vec<u8> {
 }
 
 /// Replies, by their type bytes. `T` describes no column, `t` no parameter.
-fn answers(kinds: &str) -> Vec<u8> {
+pub(crate) fn answers(kinds: &str) -> Vec<u8> {
     let reply = |kind| match kind {
         b'Z' => message(kind, b"I"),
         b'S' => message(kind, b"a\0b\0"),
@@ -182,7 +182,7 @@ fn answers(kinds: &str) -> Vec<u8> {
 }
 
 /// A site where a client has prepared this statement, whose columns are `columns`, and is now on another connection.
-fn moved(sql: &str, oid: u32, columns: &[u8]) -> Site {
+pub(crate) fn moved(sql: &str, oid: u32, columns: &[u8]) -> Site {
     let mut site = Site::default();
     let sent = site.up(&[parse("s", sql), sync()].concat(), 1000);
     assert_eq!(sent, [parse("s", sql), describe("s"), sync()].concat(), "the server describes it");
@@ -192,8 +192,8 @@ fn moved(sql: &str, oid: u32, columns: &[u8]) -> Site {
     site
 }
 
-const INT: u32 = 23;
-const TEXT: u32 = 25;
+pub(crate) const INT: u32 = 23;
+pub(crate) const TEXT: u32 = 25;
 
 #[test]
 fn a_statement_is_prepared_on_the_next_connection_unnoticed() {
@@ -297,108 +297,6 @@ fn a_statement_that_changes_something_waits_for_its_columns() {
     assert!(sent.starts_with(&close("s")) && sent.ends_with(&use_it), "a message that fails is in front");
     let down = site.down(&answers("3EZ"), 4);
     assert!(down.windows(7).any(|bytes| bytes == b"C0A000\0") && down.ends_with(&answers("Z")));
-}
-
-#[test]
-fn a_statement_is_prepared_behind_others_of_its_batch() {
-    let (sql, set) = ("INSERT INTO t VALUES ($1)", [parse("", "SET work_mem = 1"), execute("")].concat());
-    let mut site = moved(sql, INT, &answers("n"));
-    let use_it = [execute("s"), sync()].concat();
-    let again = typed_parse("s", sql, INT);
-    assert_eq!(site.up(&[&set[..], &use_it].concat(), 1000), [&set[..], &again, &use_it].concat());
-
-    // Only a `DEALLOCATE` of this one matters.
-    for (text, name, is_again) in [("DEALLOCATE t", "s", true), ("DEALLOCATE s", "s", false)] {
-        let mut site = moved(sql, INT, &answers("n"));
-        let first = [parse("", text), execute("")].concat();
-        let sent = site.up(&[&first[..], &execute(name), &sync()].concat(), 1000);
-        assert_eq!(sent.windows(again.len()).any(|bytes| bytes == again), is_again, "{text}");
-    }
-}
-
-#[test]
-fn constants_keep_their_meaning_behind_a_set() {
-    let text = "SELECT date '1/2/2020'";
-    let (set, use_it) = (query("SET DateStyle = 'German'"), [execute("s"), sync()].concat());
-    // The text comes on a connection that lacks the statement: it is prepared first.
-    let mut site = moved(text, INT, &column("a", TEXT, 1));
-    let again = [typed_parse("s", text, INT), describe("s"), sync()].concat();
-    assert_eq!(site.up(&set, 1000), again);
-    assert!(site.follow.is_preparing());
-    let same = [&answers("1")[..], &parameter(INT), &column("a", TEXT, 1), &answers("Z")].concat();
-    assert_eq!(site.down(&same, 3), b"");
-    assert_eq!(site.go_on(), set);
-    site.down(&answers("CZ"), 3);
-    assert_eq!(site.up(&use_it, 1000), use_it);
-
-    // It cannot be prepared: it is not prepared later, with another meaning.
-    let mut site = moved(text, INT, &column("a", TEXT, 1));
-    site.up(&set, 1000);
-    site.down(&answers("EZ"), 3);
-    assert_eq!(site.go_on(), set);
-    site.down(&answers("CZ"), 3);
-    assert_eq!(site.up(&use_it, 1000), use_it, "the server says that there is none");
-
-    // In the middle of a batch nothing can be prepared.
-    let mut site = moved(text, INT, &column("a", TEXT, 1));
-    let first =
-        [parse("", "SELECT"), execute(""), parse("", "SET DateStyle = 'German'"), execute("")].concat();
-    assert_eq!(site.up(&first, 1000), first);
-    assert_eq!(site.up(&use_it, 1000), use_it);
-}
-
-#[test]
-fn a_fetch_is_never_described() {
-    let fetch = parse("", "FETCH ALL IN \"c\"");
-    let mut site = Site::default();
-    let use_it = [fetch.clone(), execute(""), sync()].concat();
-    assert_eq!(site.up(&use_it, 1000), use_it);
-    site.down(&answers("12DCZ"), 3);
-    assert!(site.statements.undescribed(&site.prepared).is_none());
-    site.moves();
-    let again = [execute(""), sync()].concat();
-    assert!(site.up(&again, 1000).ends_with(&again), "it is prepared, and not described");
-}
-
-#[test]
-fn the_types_of_parameters_come_before_what_fails_in_a_description() {
-    let (sql, ask) = ("DELETE FROM t WHERE b = $1 RETURNING a", [describe("s"), sync()].concat());
-    let again = [typed_parse("s", sql, INT), describe("s"), flush()].concat();
-    let mut site = moved(sql, INT, &column("a", TEXT, 1));
-    assert_eq!(site.up(&ask, 1000), again);
-    assert_eq!(site.down(&answers("EZ"), 3), [parameter(INT), answers("EZ")].concat());
-
-    let mut site = moved(sql, INT, &column("a", TEXT, 1));
-    site.up(&ask, 1000);
-    site.down(&[answers("1"), parameter(INT), column("b", TEXT, 1)].concat(), 3);
-    site.go_on();
-    let down = site.down(&answers("3EZ"), 4);
-    assert!(down.starts_with(&parameter(INT)) && down.windows(7).any(|bytes| bytes == b"C0A000\0"));
-}
-
-#[test]
-fn a_statement_without_rows_is_described_without_its_tables() {
-    let sql = "INSERT INTO t VALUES ($1)";
-    let mut site = moved(sql, INT, &answers("n"));
-    let empty = typed_parse("s", "", INT);
-    let (ask, use_it) = ([describe("s")].concat(), [execute("s"), sync()].concat());
-    let sent = site.up(&[&ask[..], &ask, &use_it].concat(), 1000);
-    let again = [close("s"), typed_parse("s", sql, INT)].concat();
-    assert_eq!(sent, [&empty[..], &ask, &ask, &again, &use_it].concat());
-    let (described, down) = ([parameter(INT), answers("n")].concat(), answers("312CZ"));
-    let down = site.down(&[&answers("1")[..], &described, &described, &down].concat(), 3);
-    assert_eq!(down, [&described[..], &described, &answers("2CZ")].concat());
-}
-
-#[test]
-fn a_portal_that_is_suspended_or_fails_has_effects() {
-    for answer in ["12DsZ", "12DEZ"] {
-        let mut site = Site::default();
-        let call = "SELECT set_config('work_mem', '8MB', false)";
-        site.up(&[parse("", call), execute(""), sync()].concat(), 1000);
-        site.down(&answers(answer), 1000);
-        assert_eq!(site.follow.settle().settings, [b"work_mem".to_vec()], "{answer}");
-    }
 }
 
 #[test]

@@ -11,6 +11,7 @@ mod fake_server;
 mod followed;
 mod login;
 mod pooled;
+mod prepared_again;
 mod recorded;
 mod relayed;
 mod round_trip;

@@ -310,12 +310,11 @@ impl PostgresRelay {
             }
             kind::READY_FOR_QUERY => {
                 let transaction = TransactionStatus::parse(payload)?;
-                let action = match followed {
-                    Some(followed) => followed.read_ready(transaction, &mut self.model),
-                    None => {
-                        self.model.receive_ready(transaction);
-                        ReplyAction::Forward
-                    }
+                let action = if let Some(followed) = followed {
+                    followed.read_ready(transaction, &mut self.model)
+                } else {
+                    self.model.receive_ready(transaction);
+                    ReplyAction::Forward
                 };
                 return with_settings(&parameters.settle()?, action, transaction);
             }

@@ -61,7 +61,7 @@ pub(crate) fn needed_bytes(header: Header, model: &mut FollowedModel) -> Result<
         (kind::PARAMETER_DESCRIPTION | kind::ROW_DESCRIPTION, Some(Note::Describe(_)))
         | (
             kind::ERROR_RESPONSE,
-            Some(Note::InsertedParse { failure: Failure::IsKept | Failure::IsOfDescribe, .. }),
+            Some(Note::InsertedParse { failure: Failure::Kept | Failure::OfDescribe, .. }),
         ) => true,
         (kind::ERROR_RESPONSE, _) if is_in_copy => true,
         (kind::ERROR_RESPONSE, Some(Note::Query(note))) => note.error.is_some(),
@@ -254,11 +254,11 @@ impl Followed<'_> {
                     action = ReplyAction::Replace(error);
                 }
             }
-            Some(Note::InsertedParse { name, failure: Failure::IsKept, .. }) => {
+            Some(Note::InsertedParse { name, failure: Failure::Kept, .. }) => {
                 self.follower.unusable.push((key(name).to_vec(), error_message(payload)?));
                 action = ReplyAction::Discard;
             }
-            Some(Note::InsertedParse { name, failure: Failure::IsOfDescribe, .. }) if !is_aborted => {
+            Some(Note::InsertedParse { name, failure: Failure::OfDescribe, .. }) if !is_aborted => {
                 let mut answer = self.parameter_description(name)?;
                 answer.extend(error_message(payload)?);
                 action = ReplyAction::Replace(answer);

@@ -173,7 +173,7 @@ impl Followed<'_> {
             let Some(text) = payload_of(header, input) else { return Ok(MessageAction::NeedInput) };
             let effects = Effects::of(text.strip_suffix(b"\0").unwrap_or(text), string_syntax);
             if !effects.named.is_empty() {
-                let prepared = self.prepare_named(&effects.named, Failure::IsKept, model)?;
+                let prepared = self.prepare_named(&effects.named, Failure::Kept, model)?;
                 if let Some(action) = self.prepare_first(prepared, model) {
                     return Ok(action);
                 }
@@ -220,7 +220,7 @@ impl Followed<'_> {
         if self.follower.batch == BatchExecution::Fresh {
             let names = self.statements.with_constants().filter(|name| !name.is_empty());
             let wanted = names.map(|name| (NameUse::Executes, name.to_vec())).collect();
-            let prepared = self.prepare_named(&NamedStatements::These(wanted), Failure::IsKept, model)?;
+            let prepared = self.prepare_named(&NamedStatements::These(wanted), Failure::Kept, model)?;
             if let Some(action) = self.prepare_first(prepared, model) {
                 return Ok(Some(action));
             }
@@ -268,7 +268,7 @@ impl Followed<'_> {
                 // The server refuses a name that is in use.
                 names.push((NameUse::Mentions, name.to_vec()));
             }
-            match self.prepare_named(&named, Failure::IsAnswered, model)? {
+            match self.prepare_named(&named, Failure::Answered, model)? {
                 Prepared::Nothing => {}
                 Prepared::Waits => return Ok(self.wait()),
                 Prepared::Insert(insert) => return Ok(MessageAction::InsertBefore(insert)),
@@ -328,7 +328,7 @@ impl Followed<'_> {
         }
         let statement = self.denoted(name, model).filter(|statement| !statement.effects.is_none());
         if let Some(statement) = &statement {
-            match self.prepare_named(&statement.effects.named, Failure::IsAnswered, model)? {
+            match self.prepare_named(&statement.effects.named, Failure::Answered, model)? {
                 Prepared::Nothing => {}
                 Prepared::Waits => return Ok(self.wait()),
                 Prepared::Insert(insert) => return Ok(MessageAction::InsertBefore(insert)),

@@ -60,11 +60,11 @@ pub(crate) struct QueryNote {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Failure {
     /// The client: the error is that of its own next message.
-    IsAnswered,
+    Answered,
     /// The same, and that message is a `Describe`, whose answer has begun with the types of the parameters.
-    IsOfDescribe,
+    OfDescribe,
     /// A `Sync` of the proxy follows.
-    IsKept,
+    Kept,
 }
 
 #[derive(Debug)]

@@ -141,7 +141,7 @@ impl Followed<'_> {
         if executes == Executes::Nothing && !statement.returns_rows() {
             // The server describes it without a look at the tables.
             let Some(shape) = statement.shape.get() else { return Ok(None) };
-            self.put_stand_in(name, shape, Failure::IsAnswered, &mut insert, model)?;
+            self.put_stand_in(name, shape, Failure::Answered, &mut insert, model)?;
             return Ok(Some(MessageAction::InsertBefore(insert)));
         }
         if let Some(at) = self.follower.unusable.iter().position(|(own, _)| own == key(name)) {
@@ -155,8 +155,8 @@ impl Followed<'_> {
             return Ok(Some(MessageAction::InsertBefore(insert)));
         }
         let failure = match executes {
-            Executes::Next => Failure::IsAnswered,
-            Executes::Nothing => Failure::IsOfDescribe,
+            Executes::Next => Failure::Answered,
+            Executes::Nothing => Failure::OfDescribe,
         };
         // If its meaning is not known, the server says that there is no such statement.
         if !self.put_statement(name, &statement, failure, &mut insert, model)? {
@@ -271,7 +271,7 @@ impl Followed<'_> {
                 }
             } else if self.put_statement(&name, &statement, failure, &mut insert, model)?
                 && statement.returns_rows()
-                && failure == Failure::IsKept
+                && failure == Failure::Kept
             {
                 put_of_statement(&mut insert, kind::DESCRIBE, &name)?;
                 describe(name, statement, DescribePurpose::Verify, model);

@@ -1,0 +1,108 @@
+//! Statements that are prepared again on another connection: what they mean, and what describes them.
+
+use crate::followed::{
+    INT, Site, TEXT, answers, close, column, describe, execute, flush, moved, parameter, parse, query, sync,
+    typed_parse,
+};
+
+#[test]
+fn constants_keep_their_meaning_behind_a_set() {
+    let text = "SELECT date '1/2/2020'";
+    let (set, use_it) = (query("SET DateStyle = 'German'"), [execute("s"), sync()].concat());
+    // The text comes on a connection that lacks the statement: it is prepared first.
+    let mut site = moved(text, INT, &column("a", TEXT, 1));
+    let again = [typed_parse("s", text, INT), describe("s"), sync()].concat();
+    assert_eq!(site.up(&set, 1000), again);
+    assert!(site.follow.is_preparing());
+    let same = [&answers("1")[..], &parameter(INT), &column("a", TEXT, 1), &answers("Z")].concat();
+    assert_eq!(site.down(&same, 3), b"");
+    assert_eq!(site.go_on(), set);
+    site.down(&answers("CZ"), 3);
+    assert_eq!(site.up(&use_it, 1000), use_it);
+
+    // It cannot be prepared: it is not prepared later, with another meaning.
+    let mut site = moved(text, INT, &column("a", TEXT, 1));
+    site.up(&set, 1000);
+    site.down(&answers("EZ"), 3);
+    assert_eq!(site.go_on(), set);
+    site.down(&answers("CZ"), 3);
+    assert_eq!(site.up(&use_it, 1000), use_it, "the server says that there is none");
+
+    // In the middle of a batch nothing can be prepared.
+    let mut site = moved(text, INT, &column("a", TEXT, 1));
+    let first =
+        [parse("", "SELECT"), execute(""), parse("", "SET DateStyle = 'German'"), execute("")].concat();
+    assert_eq!(site.up(&first, 1000), first);
+    assert_eq!(site.up(&use_it, 1000), use_it);
+}
+
+#[test]
+fn a_fetch_is_never_described() {
+    let fetch = parse("", "FETCH ALL IN \"c\"");
+    let mut site = Site::default();
+    let use_it = [fetch.clone(), execute(""), sync()].concat();
+    assert_eq!(site.up(&use_it, 1000), use_it);
+    site.down(&answers("12DCZ"), 3);
+    assert!(site.statements.undescribed(&site.prepared).is_none());
+    site.moves();
+    let again = [execute(""), sync()].concat();
+    assert!(site.up(&again, 1000).ends_with(&again), "it is prepared, and not described");
+}
+
+#[test]
+fn the_types_of_parameters_come_before_what_fails_in_a_description() {
+    let (sql, ask) = ("DELETE FROM t WHERE b = $1 RETURNING a", [describe("s"), sync()].concat());
+    let again = [typed_parse("s", sql, INT), describe("s"), flush()].concat();
+    let mut site = moved(sql, INT, &column("a", TEXT, 1));
+    assert_eq!(site.up(&ask, 1000), again);
+    assert_eq!(site.down(&answers("EZ"), 3), [parameter(INT), answers("EZ")].concat());
+
+    let mut site = moved(sql, INT, &column("a", TEXT, 1));
+    site.up(&ask, 1000);
+    site.down(&[answers("1"), parameter(INT), column("b", TEXT, 1)].concat(), 3);
+    site.go_on();
+    let down = site.down(&answers("3EZ"), 4);
+    assert!(down.starts_with(&parameter(INT)) && down.windows(7).any(|bytes| bytes == b"C0A000\0"));
+}
+
+#[test]
+fn a_statement_without_rows_is_described_without_its_tables() {
+    let sql = "INSERT INTO t VALUES ($1)";
+    let mut site = moved(sql, INT, &answers("n"));
+    let empty = typed_parse("s", "", INT);
+    let (ask, use_it) = ([describe("s")].concat(), [execute("s"), sync()].concat());
+    let sent = site.up(&[&ask[..], &ask, &use_it].concat(), 1000);
+    let again = [close("s"), typed_parse("s", sql, INT)].concat();
+    assert_eq!(sent, [&empty[..], &ask, &ask, &again, &use_it].concat());
+    let (described, down) = ([parameter(INT), answers("n")].concat(), answers("312CZ"));
+    let down = site.down(&[&answers("1")[..], &described, &described, &down].concat(), 3);
+    assert_eq!(down, [&described[..], &described, &answers("2CZ")].concat());
+}
+
+#[test]
+fn a_portal_that_is_suspended_or_fails_has_effects() {
+    for answer in ["12DsZ", "12DEZ"] {
+        let mut site = Site::default();
+        let call = "SELECT set_config('work_mem', '8MB', false)";
+        site.up(&[parse("", call), execute(""), sync()].concat(), 1000);
+        site.down(&answers(answer), 1000);
+        assert_eq!(site.follow.settle().settings, [b"work_mem".to_vec()], "{answer}");
+    }
+}
+
+#[test]
+fn a_statement_is_prepared_behind_others_of_its_batch() {
+    let (sql, set) = ("INSERT INTO t VALUES ($1)", [parse("", "SET work_mem = 1"), execute("")].concat());
+    let mut site = moved(sql, INT, &answers("n"));
+    let use_it = [execute("s"), sync()].concat();
+    let again = typed_parse("s", sql, INT);
+    assert_eq!(site.up(&[&set[..], &use_it].concat(), 1000), [&set[..], &again, &use_it].concat());
+
+    // Only a `DEALLOCATE` of this one matters.
+    for (text, name, is_again) in [("DEALLOCATE t", "s", true), ("DEALLOCATE s", "s", false)] {
+        let mut site = moved(sql, INT, &answers("n"));
+        let first = [parse("", text), execute("")].concat();
+        let server_gets = site.up(&[&first[..], &execute(name), &sync()].concat(), 1000);
+        assert_eq!(server_gets.windows(again.len()).any(|bytes| bytes == again), is_again, "{text}");
+    }
+}
