@@ -9,6 +9,8 @@ pub(crate) enum Documented {
     FirstError,
     /// Counted: answers that come before the client has asked for them by a `Sync` or `Flush`.
     Early,
+    /// Left out: whether a fetch without a cursor finds its statement.
+    NoCursor,
     /// Left out: process and connection numbers, `pg_backend_pid()`, `CONNECTION_ID()`.
     Numbers,
     /// Left out: when `ParameterStatus` comes. The values are compared at the end of each answer.
@@ -33,10 +35,11 @@ pub(crate) enum Documented {
 }
 
 impl Documented {
-    pub(crate) const ALL: [Self; 13] = [
+    pub(crate) const ALL: [Self; 14] = [
         Self::Lost,
         Self::FirstError,
         Self::Early,
+        Self::NoCursor,
         Self::Numbers,
         Self::Reports,
         Self::SessionState,
@@ -55,6 +58,7 @@ impl Documented {
             Self::Lost => "What a client sees: \"its client gets the server's last message, or …\"",
             Self::FirstError => "What a client can tell: parameters that do not fit",
             Self::Early => "What a client can tell: answers may come earlier",
+            Self::NoCursor => "What a client can tell: a fetch without a cursor",
             Self::Numbers => "What a client sees: Cancel",
             Self::Reports => "What a client sees: Settings of the login",
             Self::SessionState => "Fewer resets: \"clients see this setting as `ON`\"",
