@@ -182,6 +182,7 @@ fn rows_are_real(site: &mut Site) {
         end(client, &mut control);
         let mut client = site.control();
         leave(&mut client, row, &own);
+        client.query("ROLLBACK").expect("the end of a transaction, or a warning");
         client.query("DISCARD ALL").expect("a reset");
         assert_eq!(look(&mut client, row), left, "{what}: undone by the reset");
         end(client, &mut control);
