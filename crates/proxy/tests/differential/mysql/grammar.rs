@@ -266,7 +266,8 @@ impl Generator<'_> {
         match self.random.below(14) {
             0 => Command::Reset(statement),
             1 => Command::Close(statement),
-            2 if self.parameters[client][slot] > 0 => {
+            // MySQL refuses a number behind long data for the same parameter, on the connection that has had them.
+            2 if self.parameters[client][slot] > 0 && self.features.engine == Engine::MariaDb => {
                 Command::LongData { statement, parameter: 0, data: self.text_of(&["1", "long", ""]) }
             }
             3 | 4 if self.features.parts.has(Part::Fetches) => {
