@@ -383,7 +383,8 @@ impl ClientSession {
             Some((CommandPurpose::ResetFirst, _)) if !self.has_input => {
                 backend.remains = Remains::Anything;
                 let (transaction, remains) = (TransactionStatus::Idle, self.remains(backend));
-                backend.parameters = backend.base.clone();
+                // The server still has what the last client had set, and reports changes of that only.
+                backend.parameters.settle()?;
                 return Ok(Release::Unsent(ResetContext { transaction, remains }));
             }
             Some(_) => return Ok(Release::Close("the client left before its settings were applied")),

@@ -303,7 +303,11 @@ fn a_reset_is_pipelined_in_front_of_the_first_command() {
         own.extend([&b"1\0\0\0\x042\0\0\0\x04C"[..], &length, command].concat());
     }
     own.extend(b"3\0\0\0\x04");
-    let theirs = answer(TransactionStatus::Idle);
+    let answered = answer(TransactionStatus::Idle);
+    let ready = answered.len() - 6;
+    // The server reports what it has not reported before.
+    let reported = written(|out| write_parameter_status(out, b"application_name", b"next").unwrap());
+    let theirs = [&answered[..ready], &reported, &answered[ready..]].concat();
     let down = [&own[..], &theirs[..]].concat();
     for piece in 1..=down.len() {
         let mut known = backend();
@@ -447,14 +451,17 @@ fn a_session_can_begin_with_the_reset_after_another() {
 #[test]
 fn a_reset_that_was_not_sent_is_still_due() {
     let mut known = backend();
+    known.parameters.set(b"application_name", b"last").unwrap();
+    let last = known.parameters.clone();
     let (session, _) = behind_reset(&mut known, &[("application_name", "next")]);
+    assert_eq!(known.parameters.get(b"application_name"), Some(&b"next"[..]));
     let Release::Unsent(context) = session.release(&mut known).unwrap() else { panic!("it is due") };
     assert_eq!(context, ResetContext { transaction: TransactionStatus::Idle, remains: Remains::Nothing });
-    assert_eq!((&known.parameters, known.remains), (&known.base, Remains::Anything));
+    assert_eq!((&known.parameters, known.remains), (&last, Remains::Anything));
     let (session, _) = processed(&mut known);
     let detached = session.detach(&mut known).unwrap();
     assert_eq!(transaction_of(detached.release), Release::Unsent(TransactionStatus::Idle));
-    assert_eq!((&known.parameters, known.remains), (&known.base, Remains::Anything));
+    assert_eq!((&known.parameters, known.remains), (&last, Remains::Anything));
 }
 
 #[test]
