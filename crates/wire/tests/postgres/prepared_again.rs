@@ -28,6 +28,14 @@ fn constants_keep_their_meaning_behind_a_set() {
     site.down(&answers("CZ"), 3);
     assert_eq!(site.up(&use_it, 1000), use_it, "the server says that there is none");
 
+    // The server would not skip what is behind the proxy's `Sync`: what is before must have succeeded.
+    let mut site = moved(text, INT, &column("a", TEXT, 1));
+    let first = parse("", "SET DateStyle = 'German'");
+    assert_eq!(site.up(&[&first[..], &execute(""), &sync()].concat(), 1000), [&first[..], &flush()].concat());
+    assert_eq!(site.down(&answers("E"), 1000), answers("E"));
+    assert_eq!(site.go_on(), [execute(""), sync()].concat());
+    assert_eq!(site.down(&answers("Z"), 1000), answers("Z"));
+
     // In the middle of a batch nothing can be prepared.
     let mut site = moved(text, INT, &column("a", TEXT, 1));
     let first =

@@ -172,9 +172,8 @@ impl Followed<'_> {
         if self.prepared.lacks_any(self.statements) && header.payload_bytes <= MAX_STATEMENT_BYTES {
             let Some(text) = payload_of(header, input) else { return Ok(MessageAction::NeedInput) };
             let effects = Effects::of(text.strip_suffix(b"\0").unwrap_or(text), string_syntax);
-            if !effects.named.is_empty() {
-                let prepared = self.prepare_named(&effects.named, Failure::Kept, model)?;
-                if let Some(action) = self.prepare_first(prepared, model) {
+            if !effects.named.is_empty() && self.follower.batch == BatchExecution::Fresh {
+                if let Some(action) = self.prepare_first(&effects.named, model)? {
                     return Ok(action);
                 }
                 error = self.follower.unusable.pop().map(|(_, error)| error);
@@ -193,9 +192,18 @@ impl Followed<'_> {
         Ok(MessageAction::Forward(note))
     }
 
-    /// What is prepared is sent before the client's next message, and answered by itself.
-    fn prepare_first(&mut self, prepared: Prepared, model: &mut FollowedModel) -> Option<MessageAction> {
-        match prepared {
+    /// Prepares statements before the client's next message, with a `Sync`: if one fails, nothing else does. Everything
+    /// before must have succeeded, for the server would not skip what is behind that `Sync`.
+    fn prepare_first(
+        &mut self,
+        wanted: &NamedStatements,
+        model: &mut FollowedModel,
+    ) -> Result<Option<MessageAction>, Error> {
+        let is_open = model.newest_first().next().is_some_and(|sent| !sent.kind.ends_with_ready());
+        if is_open && self.prepared.lacks_any(self.statements) {
+            return Ok(Some(self.flush_and_wait()));
+        }
+        Ok(match self.prepare_named(wanted, Failure::Kept, model)? {
             Prepared::Nothing => None,
             Prepared::Waits => Some(self.wait()),
             Prepared::Insert(mut insert) => {
@@ -204,7 +212,18 @@ impl Followed<'_> {
                 self.follower.is_preparing = true;
                 Some(MessageAction::InsertBefore(insert))
             }
+        })
+    }
+
+    /// The client's message waits for the answers to its earlier ones, which the server is asked for once.
+    fn flush_and_wait(&mut self) -> MessageAction {
+        if self.follower.wait == Wait::ForAnswers {
+            return MessageAction::NeedInput;
         }
+        self.follower.wait = Wait::ForAnswers;
+        let mut insert = Vec::new();
+        encode_flush(&mut insert);
+        MessageAction::InsertBefore(insert)
     }
 
     /// In front of a text after which constants may be read in another way, the statements that have some are prepared. The
@@ -220,8 +239,7 @@ impl Followed<'_> {
         if self.follower.batch == BatchExecution::Fresh {
             let names = self.statements.with_constants().filter(|name| !name.is_empty());
             let wanted = names.map(|name| (NameUse::Executes, name.to_vec())).collect();
-            let prepared = self.prepare_named(&NamedStatements::These(wanted), Failure::Kept, model)?;
-            if let Some(action) = self.prepare_first(prepared, model) {
+            if let Some(action) = self.prepare_first(&NamedStatements::These(wanted), model)? {
                 return Ok(Some(action));
             }
         }
