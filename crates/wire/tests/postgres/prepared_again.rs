@@ -45,6 +45,18 @@ fn constants_keep_their_meaning_behind_a_set() {
 }
 
 #[test]
+fn a_statement_that_names_another_finds_it() {
+    let mut site = moved("INSERT INTO t VALUES ($1)", INT, &answers("n"));
+    // On another connection the client has prepared a statement that deallocates it.
+    site.up(&[parse("d", "DEALLOCATE s"), sync()].concat(), 1000);
+    site.down(&[answers("11"), parameter(INT), answers("nZ")].concat(), 1000);
+    site.moves();
+    let inserted = site.up(&query("EXECUTE d"), 1000);
+    let has = |part: &[u8]| inserted.windows(part.len()).any(|bytes| bytes == part);
+    assert!(has(b"DEALLOCATE s\0") && has(&typed_parse("s", "", INT)), "the one that it deallocates, too");
+}
+
+#[test]
 fn a_fetch_is_never_described() {
     let fetch = parse("", "FETCH ALL IN \"c\"");
     let mut site = Site::default();

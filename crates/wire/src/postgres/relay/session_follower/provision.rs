@@ -233,6 +233,30 @@ impl Followed<'_> {
         Ok(())
     }
 
+    /// The statements that a text names, and those that they name themselves.
+    fn named_by(&self, wanted: &NamedStatements) -> Vec<(NameUse, Vec<u8>)> {
+        let NamedStatements::These(names) = wanted else { return self.all_named() };
+        let (mut names, mut at) = (names.clone(), 0);
+        while let Some((name_use, name)) = names.get(at) {
+            at += 1;
+            let executed = self.statements.get(name).filter(|_| *name_use == NameUse::Executes);
+            match executed.map(|statement| &statement.effects.named) {
+                Some(NamedStatements::Any) => return self.all_named(),
+                Some(NamedStatements::These(inner)) => {
+                    let new: Vec<_> = inner.iter().filter(|named| !names.contains(named)).cloned().collect();
+                    names.extend(new);
+                }
+                None => {}
+            }
+        }
+        names
+    }
+
+    fn all_named(&self) -> Vec<(NameUse, Vec<u8>)> {
+        let names = self.statements.names().filter(|name| !name.is_empty());
+        names.map(|name| (NameUse::Executes, name.to_vec())).collect()
+    }
+
     /// Prepares the statements that a text names.
     pub(super) fn prepare_named(
         &mut self,
@@ -243,13 +267,7 @@ impl Followed<'_> {
         if wanted.is_empty() || model.is_in_doubt() || !self.prepared.lacks_any(self.statements) {
             return Ok(Prepared::Nothing);
         }
-        let names = match wanted {
-            NamedStatements::These(names) => names.clone(),
-            NamedStatements::Any => {
-                let names = self.statements.names().filter(|name| !name.is_empty());
-                names.map(|name| (NameUse::Executes, name.to_vec())).collect()
-            }
-        };
+        let names = self.named_by(wanted);
         let mut insert = Vec::new();
         for (name_use, name) in names {
             let here = self.prepared.get(&name);
