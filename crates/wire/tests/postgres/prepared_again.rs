@@ -57,6 +57,25 @@ fn a_statement_that_names_another_finds_it() {
 }
 
 #[test]
+fn nothing_is_prepared_while_one_of_the_statements_is_open() {
+    let mut site = Site::default();
+    let both = [parse("a", "INSERT INTO t DEFAULT VALUES"), parse("b", "DELETE FROM t"), sync()].concat();
+    site.up(&both, 1000);
+    site.down(&answers("1tn1tnZ"), 1000);
+    site.moves();
+    // Whether `b` exists depends on answers; `a` is certainly missing.
+    let again = [close("b"), parse("b", "DELETE FROM u"), sync()].concat();
+    let execute_both = query("EXECUTE a; EXECUTE b");
+    let first = site.up(&[&again[..], &execute_both].concat(), 1000);
+    assert_eq!(first, [close("b"), parse("b", "DELETE FROM u"), describe("b"), sync()].concat());
+    site.down(&answers("31tnZ"), 1000);
+    let then = [parse("a", "INSERT INTO t DEFAULT VALUES"), sync()].concat();
+    assert_eq!(site.go_on(), then);
+    assert_eq!(site.down(&answers("1Z"), 1000), b"");
+    assert_eq!(site.go_on(), execute_both);
+}
+
+#[test]
 fn a_fetch_is_never_described() {
     let fetch = parse("", "FETCH ALL IN \"c\"");
     let mut site = Site::default();

@@ -268,6 +268,10 @@ impl Followed<'_> {
             return Ok(Prepared::Nothing);
         }
         let names = self.named_by(wanted);
+        // All or nothing: the model has what is inserted.
+        if names.iter().any(|(_, name)| matches!(self.availability(name, model), Availability::Open)) {
+            return Ok(Prepared::Waits);
+        }
         let mut insert = Vec::new();
         for (name_use, name) in names {
             let here = self.prepared.get(&name);
@@ -276,9 +280,8 @@ impl Followed<'_> {
                 continue;
             }
             let statement = match self.availability(&name, model) {
-                Availability::Certain | Availability::IfExecuted => continue,
+                Availability::Certain | Availability::IfExecuted | Availability::Open => continue,
                 Availability::StandIn(_) if name_use == NameUse::Mentions => continue,
-                Availability::Open => return Ok(Prepared::Waits),
                 Availability::Missing(statement) | Availability::StandIn(statement) => statement,
             };
             if is_failed {
