@@ -5,7 +5,7 @@ use ciphertoll_wire::mysql::change_user::ChangeUser;
 use ciphertoll_wire::mysql::err::ErrPacket;
 use ciphertoll_wire::mysql::handshake_response::HandshakeResponse;
 use ciphertoll_wire::mysql::ok::OkPacket;
-use ciphertoll_wire::mysql::relay::{RELAYED, begins_with_quit, first_command_bytes};
+use ciphertoll_wire::mysql::relay::{RELAYED, begins_with_quit, first_command_bytes, has_answered_command};
 use ciphertoll_wire::mysql::server::{write_err, write_ok};
 use ciphertoll_wire::mysql::{Capabilities, Error, Terms};
 use smol_str::SmolStr;
@@ -133,7 +133,7 @@ impl ProtocolRequest for Box<StartupRequest> {
     }
 
     fn has_command(&self, input: &[u8]) -> bool {
-        first_command_bytes(input).is_some()
+        has_answered_command(input)
     }
 
     fn first_input(&self, input: &[u8]) -> FirstInput {

@@ -27,7 +27,7 @@ pub use kill::{KillCommand, KillReplacement, KillStatement, KillTarget};
 pub use prepared_statements::{ClientStatements, ConnectionStatements, UNKNOWN_STATEMENT};
 pub use session_follower::{
     ClientBytes, Diagnostics, Reply, ServerBytes, SessionChanges, SessionFollower, SessionReset,
-    SettingFlags, StatusFlags, begins_with_quit, first_command_bytes,
+    SettingFlags, StatusFlags, begins_with_quit, first_command_bytes, has_answered_command,
 };
 pub use session_restore::{
     RestoredSession, ServerProduct, SessionRestore, encode_refusal, restorable, setting,

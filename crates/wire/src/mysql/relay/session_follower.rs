@@ -484,6 +484,17 @@ pub fn first_command_bytes(input: &[u8]) -> Option<usize> {
     (is_whole && !is_silent(kind) && kind != COM_QUIT).then_some(bytes)
 }
 
+/// Whether there is a complete command that the server answers, also behind others that it does not answer.
+pub fn has_answered_command(mut input: &[u8]) -> bool {
+    while let Some((header, payload)) = packet::peek_header(input)
+        && payload.first().is_some_and(|kind| is_silent(*kind))
+        && let Some(rest) = input.get(HEADER_BYTES + header.length..)
+    {
+        input = rest;
+    }
+    first_command_bytes(input).is_some()
+}
+
 /// Whether the bytes of an idle client start with a `COM_QUIT`.
 pub fn begins_with_quit(input: &[u8]) -> bool {
     matches!(packet::peek_header(input), Some((Header { length: 1, .. }, &[COM_QUIT, ..])))

@@ -2,8 +2,8 @@ use crate::mysql::{
     codec::{
         capabilities::Capabilities,
         command::{
-            Param, encode_execute, encode_ping, encode_prepare, encode_query, encode_reset_connection,
-            encode_statement_close, encode_statement_reset,
+            Param, encode_execute, encode_ping, encode_prepare, encode_query, encode_quit,
+            encode_reset_connection, encode_statement_close, encode_statement_reset,
         },
         err::ErrPacket,
         ok::OkPacket,
@@ -572,4 +572,22 @@ fn parameter_types_are_added_to_a_bulk_execute() {
     assert_eq!(site.says(&bulk(own, b"\x40\0"), 3).0, bulk(5, b"\xc0\0\x08\0"));
     site.hears(&ok(&OK));
     assert!(site.is_clean());
+}
+
+#[test]
+fn a_command_behind_one_without_an_answer_is_answered() {
+    let close = written(|out| encode_statement_close(out, 7));
+    let reset = written(|out| encode_statement_reset(out, 7));
+    let quit = written(encode_quit);
+    for (input, is_answered) in [
+        (close.clone(), false),
+        ([&close[..], &close].concat(), false),
+        ([&close[..], &reset].concat(), true),
+        ([&close[..], &reset[..reset.len() - 1]].concat(), false),
+        ([&close[..], &quit].concat(), false),
+        (close[..6].to_vec(), false),
+        (reset, true),
+    ] {
+        assert_eq!(has_answered_command(&input), is_answered, "{input:?}");
+    }
 }
