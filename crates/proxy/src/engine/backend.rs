@@ -85,6 +85,8 @@ pub(super) enum BackendStep {
     Close(String),
     /// It has ended. `None`: the server has closed it.
     Lost(Option<Error>),
+    /// The server takes no more bytes, but it may have sent the reason.
+    SendFailed(Error),
 }
 
 /// What the worker must do after a step of a connect.
@@ -283,13 +285,8 @@ impl<P: Protocol> Backend<P> {
     pub(super) fn ready(&mut self, id: Id, readiness: Readiness, env: &Environment<P>) -> BackendStep {
         self.flow.record(readiness);
         let was_blocked = self.channel.is_blocked();
-        if was_blocked {
-            if let Err(error) = self.channel.send() {
-                return BackendStep::Lost(Some(error));
-            }
-            if let Err(error) = self.watch(id, env) {
-                return BackendStep::Lost(Some(error));
-            }
+        if was_blocked && let Err(error) = self.channel.send().and_then(|_| self.watch(id, env)) {
+            return BackendStep::SendFailed(error);
         }
         BackendStep::Relay {
             is_unblocked: was_blocked && !self.channel.is_blocked(),
@@ -417,7 +414,7 @@ impl<P: Protocol> Backend<P> {
         self.activity = Activity::Resetting { command, until: env.now + env.limits.reset };
         match self.channel.send().and_then(|_| self.watch(id, env)) {
             Ok(()) => BackendStep::Wait,
-            Err(error) => BackendStep::Lost(Some(error)),
+            Err(error) => BackendStep::SendFailed(error),
         }
     }
 
@@ -440,7 +437,7 @@ impl<P: Protocol> Backend<P> {
     pub(super) fn flush(&mut self, id: Id, env: &Environment<P>) -> BackendStep {
         match self.channel.send().and_then(|_| self.watch(id, env)) {
             Ok(()) => BackendStep::Wait,
-            Err(error) => BackendStep::Lost(Some(error)),
+            Err(error) => BackendStep::SendFailed(error),
         }
     }
 

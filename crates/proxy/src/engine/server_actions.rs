@@ -77,6 +77,7 @@ impl<P: Protocol> Worker<P> {
             BackendStep::Available => self.return_to_pool(id),
             BackendStep::Close(reason) => self.close_server(id, &reason),
             BackendStep::Lost(error) => self.server_lost(id, error.as_ref()),
+            BackendStep::SendFailed(error) => self.send_failed(id, &error),
         }
     }
 

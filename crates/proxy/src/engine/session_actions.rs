@@ -243,7 +243,7 @@ impl<P: Protocol> Worker<P> {
     }
 
     /// The server takes no more bytes, but it may have sent the reason.
-    fn send_failed(&mut self, id: Id, error: &Error) {
+    pub(super) fn send_failed(&mut self, id: Id, error: &Error) {
         self.relay_to_client(id);
         if self.servers.open(id).is_some() {
             self.server_lost(id, Some(error));

@@ -70,6 +70,9 @@ pub(super) enum CommandPurpose {
     Prepare(u32),
 }
 
+/// A statement cannot be prepared as it was at first.
+struct NotInContext;
+
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum PendingQuery {
     Setting(String),
@@ -137,6 +140,12 @@ impl TransactionPooling {
                 }
                 PendingQuery::Database => {
                     let chosen = value.filter(|name| backend.database.as_ref() != Some(name));
+                    if chosen.is_some()
+                        && backend.database.is_none()
+                        && self.session_state.statements.have_database_of_login()
+                    {
+                        self.pin.set("a database chosen behind statements without one");
+                    }
                     self.session_state.record_database(chosen);
                 }
             }
@@ -330,19 +339,18 @@ impl ClientSession {
         self.relay.raise_remains(Remains::Anything);
         let (initial_state, of_login) = (backend.initial_state.as_ref(), backend.database.as_deref());
         let switch = match pooled.session_state.context_switch(own, initial_state, of_login) {
-            None => None,
-            Some(Ok(switch)) if pooled.context == ContextState::Known => Some(switch),
-            Some(_) => {
-                pooled.follower.preparation_failed(own, written(&CHANGED));
-                return self.query_pooled(backend, to_server);
-            }
+            None => Ok(None),
+            Some(Ok(switch)) if pooled.context == ContextState::Known => Ok(Some(switch)),
+            Some(_) => Err(NotInContext),
         };
         let early = self.command.take().map(|(_, restore)| restore);
         let mut restore = early.unwrap_or_else(|| SessionRestore::new(backend.capabilities));
         let text = pooled.session_state.statements.text(own).unwrap_or_default();
         match switch {
-            None => restore.prepare(text, to_server)?,
-            Some(switch) => restore.prepare_in_context(&switch, text, to_server)?,
+            Ok(None) => restore.prepare(text, to_server)?,
+            Ok(Some(switch)) => restore.prepare_in_context(&switch, text, to_server)?,
+            // Nothing is prepared.
+            Err(NotInContext) => restore.status(to_server),
         }
         self.command = Some((CommandPurpose::Prepare(own), restore));
         Ok(())

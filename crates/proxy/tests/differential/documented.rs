@@ -7,6 +7,8 @@ pub(crate) enum Documented {
     Lost,
     /// Counted: of several errors of a statement whose tables have changed, the proxy shows that of the tables.
     FirstError,
+    /// Counted: a statement that was prepared without a database cannot be prepared again when there is one.
+    NoDatabase,
     /// Counted: answers that come before the client has asked for them by a `Sync` or `Flush`.
     Early,
     /// Left out: whether a fetch without a cursor finds its statement.
@@ -32,12 +34,15 @@ pub(crate) enum Documented {
     Process,
     /// Avoided: `ALTER ROLE … SET` and `ALTER DATABASE … SET`, which new server connections follow only.
     Defaults,
+    /// Avoided: an object that an administrator creates in a schema which comes earlier in the search path.
+    Shadowed,
 }
 
 impl Documented {
-    pub(crate) const ALL: [Self; 14] = [
+    pub(crate) const ALL: [Self; 16] = [
         Self::Lost,
         Self::FirstError,
+        Self::NoDatabase,
         Self::Early,
         Self::NoCursor,
         Self::Numbers,
@@ -50,6 +55,7 @@ impl Documented {
         Self::ChangeOfUser,
         Self::Process,
         Self::Defaults,
+        Self::Shadowed,
     ];
 
     /// Where the documentation says so.
@@ -57,6 +63,7 @@ impl Documented {
         match self {
             Self::Lost => "What a client sees: \"its client gets the server's last message, or …\"",
             Self::FirstError => "What a client can tell: parameters that do not fit",
+            Self::NoDatabase => "What a client can tell: a statement prepared without a default database",
             Self::Early => "What a client can tell: answers may come earlier",
             Self::NoCursor => "What a client can tell: a fetch without a cursor",
             Self::Numbers => "What a client sees: Cancel",
@@ -72,6 +79,7 @@ impl Documented {
                 "Downstream logins: \"Not supported: behind commands that are not answered\""
             }
             Self::Process => "What survives `DISCARD ALL`",
+            Self::Shadowed => "What a client can tell: a table created in an earlier schema",
             Self::Defaults => "a server process reads them when it starts",
         }
     }

@@ -2,7 +2,7 @@
 
 use crate::followed::{
     INT, Site, TEXT, answers, close, column, describe, execute, flush, moved, parameter, parse, query, sync,
-    typed_parse,
+    tag, typed_parse,
 };
 
 #[test]
@@ -54,6 +54,55 @@ fn a_statement_that_names_another_finds_it() {
     let inserted = site.up(&query("EXECUTE d"), 1000);
     let has = |part: &[u8]| inserted.windows(part.len()).any(|bytes| bytes == part);
     assert!(has(b"DEALLOCATE s\0") && has(&typed_parse("s", "", INT)), "the one that it deallocates, too");
+}
+
+#[test]
+fn a_text_that_executes_a_statement_has_its_effects() {
+    // By a text, by a statement of the protocol, and by a statement that executes another one.
+    let prepared = |sql| [parse("s", "SELECT 1"), parse("a", sql), sync()].concat();
+    for (sql, done) in [("DEALLOCATE s", tag("DEALLOCATE")), ("SET work_mem = 1", tag("SET"))] {
+        for (use_it, before) in [
+            (query("EXECUTE a"), ""),
+            ([parse("", "EXECUTE a"), execute(""), sync()].concat(), "12"),
+            ([parse("b", "EXECUTE a"), sync(), query("EXPLAIN ANALYZE EXECUTE b")].concat(), "1tnZ"),
+        ] {
+            let mut site = Site::default();
+            site.up(&prepared(sql), 1000);
+            site.down(&answers("1tn1tnZ"), 1000);
+            site.up(&use_it, 1000);
+            site.down(&[answers(before), done.clone(), answers("Z")].concat(), 1000);
+            let settings = site.follow.settle().settings;
+            assert_eq!(settings.is_empty(), sql.starts_with("DEALLOCATE"), "{sql}");
+            site.moves();
+            let ask = [describe("s"), sync()].concat();
+            let is_gone = site.up(&ask, 1000) == ask;
+            assert_eq!(is_gone, sql.starts_with("DEALLOCATE"), "{sql}");
+        }
+    }
+}
+
+#[test]
+fn the_statement_without_a_name_survives_deallocations() {
+    for sql in ["DEALLOCATE ALL", "DISCARD ALL"] {
+        let mut site = Site::default();
+        let ask = [parse("s", "SELECT 1"), parse("", sql), describe(""), execute(""), sync()].concat();
+        site.up(&ask, 1000);
+        site.down(&[answers("1tn1tn2"), tag(sql), answers("Z")].concat(), 1000);
+        site.moves();
+        let ask = [describe("s"), sync()].concat();
+        assert_eq!(site.up(&ask, 1000), ask, "there is none");
+        site.down(&answers("EZ"), 1000);
+        let use_it = [execute(""), sync()].concat();
+        assert!(site.up(&use_it, 1000).len() > use_it.len(), "it is prepared again");
+    }
+}
+
+#[test]
+fn a_fetch_with_a_name_stays_on_its_connection() {
+    let mut site = Site::default();
+    site.up(&[parse("f", "FETCH 1 FROM c"), sync()].concat(), 1000);
+    site.down(&answers("1Z"), 1000);
+    assert!(site.follow.settle().pin.is_some());
 }
 
 #[test]

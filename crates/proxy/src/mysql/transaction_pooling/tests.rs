@@ -159,11 +159,7 @@ fn pipelined_settings_are_sent_with_a_statement_that_is_prepared_again() {
     let (mut session, _) = begin(request(), AcquiredState::Reset, &backend, &connection_ids);
     let prepare = written(|out| encode_prepare(out, "SELECT 1").unwrap());
     session.process_client(&prepare, &mut backend).unwrap();
-    let mut payload = Vec::new();
-    PrepareOk { statement_id: 77, params: 0, columns: 0 }.encode(&mut payload);
-    let mut is_prepared = Vec::new();
-    write_payload(&mut is_prepared, 1, &payload).unwrap();
-    let processed = session.process_server(&is_prepared, &mut backend).unwrap();
+    let processed = session.process_server(&is_prepared(77), &mut backend).unwrap();
     assert_eq!((processed.drop_bytes, processed.insert.len()), (16, 16));
     assert_eq!(session.process_server(b"", &mut backend).unwrap().phase, SessionPhase::CanDetach);
     let insert = OkPacket { last_insert_id: 9, ..OK };
@@ -176,12 +172,49 @@ fn pipelined_settings_are_sent_with_a_statement_that_is_prepared_again() {
     let processed = session.process_client(&execute(1), &mut backend).unwrap();
     assert_eq!((processed.pass_bytes, processed.drop_bytes, processed.insert), (0, 0, prepare));
     assert!(session.awaits_settings());
-    is_prepared[5] = 5;
-    let processed = session.process_server(&[ok(&OK), is_prepared].concat(), &mut backend).unwrap();
+    let processed = session.process_server(&[ok(&OK), is_prepared(5)].concat(), &mut backend).unwrap();
     assert!(matches!(processed.settings_result, SettingsResult::Applied));
     assert_eq!(processed.phase, SessionPhase::Active, "the client's command follows");
     let processed = session.process_client(&execute(1), &mut backend).unwrap();
     assert_eq!((processed.drop_bytes, processed.insert), (9, execute(5)[..9].to_vec()));
+}
+
+/// The answer to a prepare without parameters and columns.
+fn is_prepared(statement_id: u32) -> Vec<u8> {
+    let mut payload = Vec::new();
+    PrepareOk { statement_id, params: 0, columns: 0 }.encode(&mut payload);
+    written(|out| {
+        write_payload(out, 1, &payload).unwrap();
+    })
+}
+
+#[test]
+fn a_statement_without_a_database_is_not_prepared_in_one() {
+    let connection_ids = ConnectionIds::default();
+    let mut backend = BackendState { database: None, ..backend(&connection_ids) };
+    let (mut session, _) = begin(request(), AcquiredState::Reset, &backend, &connection_ids);
+    session.process_client(&written(|out| encode_prepare(out, "SELECT 1").unwrap()), &mut backend).unwrap();
+    session.process_server(&is_prepared(77), &mut backend).unwrap();
+    let request = session.detach(&mut backend).unwrap().request.unwrap();
+    backend.prepared.clear();
+    // On another connection, the client chooses a database.
+    let (mut session, _) = begin(request, AcquiredState::Reset, &backend, &connection_ids);
+    let phase = exchange(&mut session, &mut backend, &query("USE shop"), &ok(&OK));
+    assert_eq!(phase, SessionPhase::NeedsQuery);
+    session.query_settings(&backend, &mut Vec::new()).unwrap();
+    session.process_server(&[row(&["shop"]), ok(&OK)].concat(), &mut backend).unwrap();
+    let phase = exchange(&mut session, &mut backend, &query("SELECT 1"), &ok(&OK));
+    assert!(matches!(phase, SessionPhase::Pinned(_)), "{phase:?}");
+    let execute = written(|out| encode_execute(out, 1, &[]).unwrap());
+    let processed = session.process_client(&execute, &mut backend).unwrap();
+    assert_eq!((processed.pass_bytes, processed.insert), (0, ping()));
+    // It stays: the client's command is next, and is refused.
+    assert_eq!(session.process_server(&ok(&OK), &mut backend).unwrap().phase, SessionPhase::Active);
+    let processed = session.process_client(&execute, &mut backend).unwrap();
+    assert_eq!(processed.pass_bytes, 0);
+    session.process_client(&execute[processed.drop_bytes..], &mut backend).unwrap();
+    let refused = session.process_server(&ok(&OK), &mut backend).unwrap();
+    assert!(refused.insert.windows(5).any(|part| part == b"HY000"));
 }
 
 #[test]

@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use ciphertoll_lab::{Build, DataTemplate, Lab, Server, Tables, find};
 use ciphertoll_model::{Auth, Endpoint, Engine, ServerLevel, Setting, Settings};
@@ -19,20 +19,24 @@ use crate::site::{open_lab, start_of};
 use crate::waiting::ServerThread;
 
 /// Clients that wait for each other's locks get errors at once; the rest changes nothing that clients see.
-const MARIADB_SETTINGS: [(&str, &str); 5] = [
+const MARIADB_SETTINGS: [(&str, &str); 6] = [
     ("lock_wait_timeout", "0"),
     ("innodb_lock_wait_timeout", "0"),
     ("innodb_flush_log_at_trx_commit", "0"),
     ("innodb_doublewrite", "0"),
     ("innodb_file_per_table", "0"),
+    NO_STATISTICS,
 ];
-const MYSQL_SETTINGS: [(&str, &str); 4] = [
+const MYSQL_SETTINGS: [(&str, &str); 5] = [
     ("lock_wait_timeout", "1"),
     ("innodb_lock_wait_timeout", "1"),
     ("innodb_flush_log_at_trx_commit", "0"),
     // It has all settings of a session.
     ("performance_schema", "ON"),
+    NO_STATISTICS,
 ];
+/// Their thread locks tables at any time.
+const NO_STATISTICS: (&str, &str) = ("innodb_stats_auto_recalc", "OFF");
 const CONTROL: &str = "ciphertoll_control";
 
 /// The way from clients to the server.
@@ -186,6 +190,23 @@ impl Site {
             assert!(Instant::now() < until + DEADLINE, "error {code}");
         }
         self.schema = Schema::Original;
+    }
+
+    /// Executes a text of the administrator, again and again as long as its error is one to wait for. Returns the error.
+    pub(crate) fn administrate(
+        &mut self,
+        sql: &str,
+        patience: Duration,
+        waits: impl Fn(Option<u16>) -> bool,
+    ) -> Option<u16> {
+        let until = Instant::now() + patience;
+        loop {
+            self.administrator.query(sql);
+            let refused = RawClient::error(&self.administrator.results());
+            if !waits(refused) || Instant::now() > until {
+                return refused;
+            }
+        }
     }
 
     /// Ends the connections of the clients' user, which may have locks.

@@ -1,7 +1,7 @@
 //! A session on the server itself: what the answers are, and who may hold a connection when.
 
 use std::thread;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use super::answer::{Holds, Lasting, comparable, holds, keep_number, lasting};
 use super::bench::Site;
@@ -24,6 +24,8 @@ pub(crate) struct Record {
     /// After each part but the last, the client sends a file.
     pub(crate) parts: Vec<Vec<Packet>>,
     pub(crate) end: End,
+    /// The administrator's command was refused with this error.
+    pub(crate) refused: Option<u16>,
     /// Clients that hold a connection after the step, and clients that may hold one.
     pub(crate) holders: usize,
     pub(crate) undecided: usize,
@@ -35,6 +37,11 @@ pub(crate) enum End {
     Open,
     Closed,
 }
+
+/// `ER_LOCK_WAIT_TIMEOUT`.
+const LOCKED: u16 = 1205;
+/// Longer than the server's own threads lock a table.
+const BRIEF: Duration = Duration::from_millis(100);
 
 struct Client {
     connection: Connection,
@@ -51,7 +58,7 @@ enum Settled {
 impl Transcript {
     pub(crate) fn text(&self) -> Vec<String> {
         let lines = self.records.iter().enumerate().flat_map(|(step, record)| {
-            let Record { login, end, holders, undecided, parts } = record;
+            let Record { login, end, holders, undecided, parts, refused: _ } = record;
             let title = format!("step {step}: {login:?} {end:?} holders {holders} undecided {undecided}");
             let packets = parts.iter().flatten().map(|packet| format!("    {}", packet.text()));
             [title].into_iter().chain(packets).collect::<Vec<_>>()
@@ -71,9 +78,8 @@ pub(crate) fn run(site: &mut Site, session: &MySqlSession) -> Option<Transcript>
             }
             Step::Steal => Record::default(),
             Step::Admin(sql) => {
-                site.administrator.query(sql);
-                site.administrator.results();
-                Record::default()
+                let refused = site.administrate(sql, BRIEF, |refused| refused == Some(LOCKED));
+                Record { refused, ..Record::default() }
             }
         };
         let count = |holds: Holds| clients.iter().flatten().filter(|client| client.holds == holds).count();

@@ -39,7 +39,7 @@ struct Generator<'a> {
     preferred: Vec<&'static str>,
     /// The number of parameters of each client's statements.
     parameters: Vec<[usize; SLOTS]>,
-    /// Whether they call procedures.
+    /// Whether they may call procedures.
     calls: Vec<[bool; SLOTS]>,
 }
 
@@ -204,8 +204,7 @@ impl Generator<'_> {
     fn life_of_statement(&mut self, client: usize, steps: &mut Vec<Step<Command>>) {
         let slot = self.random.below(SLOTS);
         let (sql, parameters) = self.parametrised();
-        self.parameters[client][slot] = parameters;
-        let messages = vec![Command::Prepare { slot, sql: sql.to_owned() }];
+        let messages = vec![self.prepare(client, slot, sql, parameters)];
         steps.push(Step::Send { client, messages, cuts: self.cuts() });
         self.others(steps);
         let (feature, change) = *self.random.pick(CHANGES);
@@ -234,9 +233,7 @@ impl Generator<'_> {
             } else {
                 (self.text(), 0)
             };
-            self.parameters[client][slot] = parameters;
-            self.calls[client][slot] = sql.to_lowercase().contains("call");
-            let mut batch = vec![Command::Prepare { slot, sql }];
+            let mut batch = vec![self.prepare(client, slot, &sql, parameters)];
             if self.features.engine == Engine::MariaDb && self.random.percent(25) {
                 batch.push(self.execute(client, slot, Statement::Last));
             }
@@ -262,12 +259,23 @@ impl Generator<'_> {
         **self.random.pick(&left)
     }
 
+    fn prepare(&mut self, client: usize, slot: usize, sql: &str, parameters: usize) -> Command {
+        self.parameters[client][slot] = parameters;
+        // If this one fails, the slot keeps the statement that it has.
+        self.calls[client][slot] |= sql.to_lowercase().contains("call");
+        Command::Prepare { slot, sql: sql.to_owned() }
+    }
+
     fn of_statement(&mut self, client: usize, slot: usize, statement: Statement) -> Command {
         match self.random.below(14) {
             0 => Command::Reset(statement),
             1 => Command::Close(statement),
-            // MySQL refuses a number behind long data for the same parameter, on the connection that has had them.
-            2 if self.parameters[client][slot] > 0 && self.features.engine == Engine::MariaDb => {
+            // MySQL refuses a number behind long data for the same parameter, on the connection that has had them. MariaDB
+            // reads the data for a call as what the procedure's last values were.
+            2 if self.parameters[client][slot] > 0
+                && self.features.engine == Engine::MariaDb
+                && !self.calls[client][slot] =>
+            {
                 Command::LongData { statement, parameter: 0, data: self.text_of(&["1", "long", ""]) }
             }
             3 | 4 if self.features.parts.has(Part::Fetches) => {

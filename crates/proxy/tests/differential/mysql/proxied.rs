@@ -9,7 +9,7 @@ use super::connection::{Connection, Packet};
 use super::direct::{End, Record, Transcript, open};
 use super::raw::USUAL;
 use super::tables::{self, answer};
-use super::{Login, MySqlSession};
+use super::{Database, Login, MySqlSession};
 use crate::documented::Documented;
 use crate::options::{DEADLINE, SERVED};
 use crate::proxies::Pooling;
@@ -17,6 +17,12 @@ use crate::session::{Counts, Cuts, Equal, Failure, Kind, Step};
 
 /// The server has closed the connection.
 const LOST: u16 = 1158;
+/// A statement cannot be prepared in the context in which it was at first.
+const NOT_AS_PREPARED: u16 = 1615;
+/// A table or column of a statement is missing.
+const OF_TABLES: [u16; 2] = [1146, 1054];
+/// The arguments of an execute are wrong, or a bulk execute of a statement that changes nothing.
+const OF_PARAMETERS: [u16; 2] = [1210, 1295];
 /// What may still come after a difference, for the report.
 const REST: Duration = Duration::from_millis(300);
 /// How often the log is read while another client waits for a connection.
@@ -44,11 +50,7 @@ pub(crate) fn run(
                 let leaves = if number % 2 == 0 { Leaves::State } else { Leaves::Nothing };
                 steal(site, route, record, pins_before, leaves).map(|moves| counts.moves += moves as u64)
             }
-            Step::Admin(sql) => {
-                site.administrator.query(sql);
-                site.administrator.results();
-                Ok(())
-            }
+            Step::Admin(sql) => administrate(site, sql, record),
         };
         outcome.map_err(|failure| Box::new(Failure { step: Some(number), ..failure }))?;
     }
@@ -61,6 +63,16 @@ pub(crate) fn run(
 
 fn failure(kind: Kind, signature: String) -> Failure {
     Failure { kind, step: None, signature, direct: Vec::new(), proxied: Vec::new() }
+}
+
+/// The administrator's command may come while the proxy prepares statements, which locks their tables.
+fn administrate(site: &mut Site, sql: &str, record: &Record) -> Result<(), Failure> {
+    let direct = record.refused;
+    let refused = site.administrate(sql, SERVED, |refused| refused.is_some() && refused != direct);
+    if refused == direct {
+        return Ok(());
+    }
+    Err(failure(Kind::Stuck, format!("administrator: {direct:?} / {refused:?}")))
 }
 
 fn send(
@@ -78,7 +90,7 @@ fn send(
     let outcome = record.parts.iter().enumerate().try_fold(Equal::Exactly, |_, (number, expected)| {
         let is_last = number + 1 == record.parts.len();
         let end = if is_last { record.end } else { End::Open };
-        let equal = compare(connection, commands, expected, end)?;
+        let equal = compare(connection, login, commands, expected, end)?;
         if !is_last {
             connection.send_file();
         }
@@ -111,6 +123,7 @@ fn log_in(
 /// Receives as many packets as the server has sent directly.
 fn compare(
     connection: &mut Connection,
+    login: Login,
     commands: &[Command],
     expected: &[Packet],
     expected_end: End,
@@ -141,11 +154,25 @@ fn compare(
     if received == expected {
         return Ok(Equal::Exactly);
     }
-    match received.split_last() {
-        Some((lost, rest)) if rest == expected && end == End::Closed && lost.error_code() == Some(LOST) => {
-            Ok(Equal::But(Documented::Lost))
+    documented(login, expected, &received, end)
+        .map(Equal::But)
+        .ok_or_else(|| difference(expected, expected_end, &received, end))
+}
+
+/// A documented difference in an error that ends the answers.
+fn documented(login: Login, expected: &[Packet], received: &[Packet], end: End) -> Option<Documented> {
+    let (error, before) = received.split_last()?;
+    let code = error.error_code().filter(|_| expected.starts_with(before))?;
+    let direct = expected.get(before.len()).map(Packet::error_code);
+    match (code, direct) {
+        (LOST, None) if end == End::Closed => Some(Documented::Lost),
+        (NOT_AS_PREPARED, Some(_)) if login.database == Database::None => Some(Documented::NoDatabase),
+        (of_table, Some(Some(of_parameter)))
+            if OF_TABLES.contains(&of_table) && OF_PARAMETERS.contains(&of_parameter) =>
+        {
+            Some(Documented::FirstError)
         }
-        _ => Err(difference(expected, expected_end, &received, end)),
+        _ => None,
     }
 }
 

@@ -1,5 +1,6 @@
 //! Sessions of the PostgreSQL protocol.
 
+mod avoided;
 mod bench;
 mod connection;
 mod direct;

@@ -117,6 +117,11 @@ impl ClientStatements {
         (!is_same).then_some(&**context)
     }
 
+    /// Whether a statement was prepared with the database of the login, which may be none.
+    pub fn have_database_of_login(&self) -> bool {
+        self.by_id.values().any(|statement| statement.context.is_in_database_of_login())
+    }
+
     pub fn params(&self, own: u32) -> Option<u16> {
         Some(self.by_id.get(&own)?.params)
     }

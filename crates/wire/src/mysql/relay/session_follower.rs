@@ -13,7 +13,7 @@ pub use transaction_state::SettingFlags;
 
 use std::{collections::VecDeque, sync::Arc};
 
-use foldhash::HashSet;
+use foldhash::{HashMap, HashSet};
 
 use crate::{
     mysql::{
@@ -59,8 +59,8 @@ pub struct SessionFollower {
     /// Statements with open cursors, and statements with long data.
     cursors: HashSet<u32>,
     long_data: HashSet<u32>,
-    /// A statement that could not be prepared again here, and the server's ERR: its next execution fails with it.
-    failed: Option<(u32, Vec<u8>)>,
+    /// Statements that could not be prepared again here, each with the server's ERR: its next execution fails with it.
+    failed: HashMap<u32, Vec<u8>>,
     next_transaction: NextTransaction,
     changes: SessionChanges,
 }
@@ -293,7 +293,7 @@ impl SessionFollower {
 
     /// This statement cannot be prepared on this connection, for which the server sent this ERR.
     pub fn preparation_failed(&mut self, own: u32, err: Vec<u8>) {
-        self.failed = Some((own, err));
+        self.failed.insert(own, err);
     }
 
     /// Replaces the client's next command, if it is complete and will be answered, and returns its length.

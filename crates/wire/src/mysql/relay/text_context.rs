@@ -68,6 +68,10 @@ impl TextContext {
         }
     }
 
+    pub(crate) fn is_in_database_of_login(&self) -> bool {
+        self.database.is_none()
+    }
+
     /// `COM_RESET_CONNECTION` leaves the default database.
     pub fn reset_settings(context: &mut Arc<Self>) {
         if !context.settings.is_empty() {

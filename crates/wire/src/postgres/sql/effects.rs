@@ -203,6 +203,15 @@ impl Effects {
         }
     }
 
+    /// Adds everything that a prepared statement does which this text executes.
+    pub(crate) fn execute(&mut self, statement: &Self) {
+        self.merge(statement);
+        if !self.deallocations.is_empty() && !statement.deallocations.is_empty() {
+            self.pins("several statements that deallocate");
+        }
+        self.deallocations.extend(statement.deallocations.iter().cloned());
+    }
+
     /// A setting with a dot in its name is set for the transaction.
     fn sets_local_custom(&mut self, name: &[u8]) {
         if self.local_custom.iter().any(|known| known.eq_ignore_ascii_case(name)) {

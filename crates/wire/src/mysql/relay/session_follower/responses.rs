@@ -90,7 +90,11 @@ impl SessionFollower {
             self.changes.insert_id = Some(insert_id);
         }
         let (status, diagnostics) = match end {
-            ResponseEnd::NoStatus => (self.changes.status, Diagnostics::None),
+            ResponseEnd::NoStatus if matches!(self.pending.front(), Some(PendingCommand::Prepare { .. })) => {
+                (self.changes.status, Diagnostics::None)
+            }
+            // `COM_STATISTICS` leaves those of an earlier command.
+            ResponseEnd::NoStatus => (self.changes.status, Diagnostics::Some),
             ResponseEnd::Err => (StatusFlags::Unknown, Diagnostics::Some),
             ResponseEnd::Ok(ok) if ok.warnings > 0 => (StatusFlags::Reported, Diagnostics::Some),
             ResponseEnd::Ok(_) => (StatusFlags::Reported, Diagnostics::None),
@@ -179,7 +183,7 @@ impl SessionFollower {
         statements.clear();
         prepared.clear();
         (self.cursors, self.long_data) = (HashSet::default(), HashSet::default());
-        self.failed = None;
+        self.failed.clear();
         self.next_transaction = NextTransaction::Unchanged;
         self.transaction = TransactionState::default();
         // A reset does not change the default database.

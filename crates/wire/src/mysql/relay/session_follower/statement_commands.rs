@@ -87,24 +87,24 @@ impl SessionFollower {
                 Ok(self.execute_pending(kind, header, here, statements))
             }
             (COM_STMT_EXECUTE | COM_STMT_BULK_EXECUTE, StatementRef::Unprepared(own)) => {
-                let failed = self.failed.take_if(|(failed, _)| *failed == own);
-                Ok(failed.map_or(CommandAction::Prepare(own), |(_, err)| CommandAction::Discard(Some(err))))
+                let Some(err) = self.failed.remove(&own) else { return Ok(CommandAction::Prepare(own)) };
+                self.long_data.remove(&own);
+                Ok(CommandAction::Discard(Some(err)))
             }
-            // The server reports that there is no cursor.
-            (COM_STMT_FETCH, StatementRef::Unprepared(own)) if self.failed.is_none() => {
+            (COM_STMT_FETCH | COM_STMT_SEND_LONG_DATA, StatementRef::Unprepared(own))
+                if !self.failed.contains_key(&own) =>
+            {
                 Ok(CommandAction::Prepare(own))
             }
+            // The server reports that there is no statement.
+            (COM_STMT_FETCH, StatementRef::Unprepared(own)) => Ok(self.fetch_failed(header, own)),
             (COM_STMT_SEND_LONG_DATA, StatementRef::Unprepared(own)) => {
-                // The server would have forgotten the data when the execution failed.
-                let is_failed = self.failed.as_ref().is_some_and(|(failed, _)| *failed == own);
-                Ok(if is_failed { CommandAction::Discard(None) } else { CommandAction::Prepare(own) })
+                // The client stays here until it executes the statement, which fails: elsewhere the data would be missing.
+                self.has_long_data(own);
+                Ok(CommandAction::Discard(None))
             }
             (COM_STMT_SEND_LONG_DATA, StatementRef::Prepared { own, id, .. }) => {
-                if self.long_data.len() < MAX_OPEN {
-                    self.long_data.insert(own);
-                } else {
-                    self.changes.effects.pins("many statements with data sent ahead");
-                }
+                self.has_long_data(own);
                 Ok(with_statement_id(kind, header, id))
             }
             (COM_STMT_CLOSE, StatementRef::Prepared { own, id, .. }) => {
@@ -117,8 +117,10 @@ impl SessionFollower {
                 self.pending.push_back(PendingCommand::ResetStatement(own));
                 Ok(with_statement_id(kind, header, id))
             }
-            (COM_STMT_RESET, StatementRef::Unprepared(_)) if header.length == NAMED_BYTES => {
+            (COM_STMT_RESET, StatementRef::Unprepared(own)) if header.length == NAMED_BYTES => {
                 // The statement is in its initial state on this connection. A ping gets the same response.
+                self.failed.remove(&own);
+                self.long_data.remove(&own);
                 self.pending.push_back(PendingCommand::Other);
                 let insert = vec![1, 0, 0, 0, COM_PING];
                 Ok(CommandAction::Replace { insert, drop_bytes: HEADER_BYTES + NAMED_BYTES, left_bytes: 0 })
@@ -141,6 +143,15 @@ impl SessionFollower {
                 Ok(with_statement_id(kind, header, id))
             }
         }
+    }
+
+    /// Fetches from a statement that could not be prepared.
+    fn fetch_failed(&mut self, header: Header, own: u32) -> CommandAction {
+        if !self.long_data.contains(&own) {
+            self.failed.remove(&own);
+        }
+        self.pending.push_back(PendingCommand::Other);
+        with_statement_id(COM_STMT_FETCH, header, UNKNOWN_STATEMENT)
     }
 
     /// Executes the statement whose prepare is pending.
@@ -202,7 +213,16 @@ impl SessionFollower {
         prepared.remove(own);
         self.cursors.remove(&own);
         self.long_data.remove(&own);
+        self.failed.remove(&own);
         with_statement_id(COM_STMT_CLOSE, header, id)
+    }
+
+    fn has_long_data(&mut self, own: u32) {
+        if self.long_data.len() < MAX_OPEN {
+            self.long_data.insert(own);
+        } else {
+            self.changes.effects.pins("many statements with data sent ahead");
+        }
     }
 
     /// The statement was executed with this payload while its prepare was pending.

@@ -454,8 +454,11 @@ fn a_statement_that_cannot_be_prepared_again_fails_with_the_servers_error() {
         });
         let close = written(|out| encode_statement_close(out, UNKNOWN_STATEMENT));
         assert_eq!(site.says(&data, size), (close, None));
+        // On another connection it would be executed without its data.
+        assert!(site.follow.is_open());
         let bytes = [command.clone(), query("SELECT 1")].concat();
         assert_eq!(site.says(&bytes, size), ([written(encode_ping), query("SELECT 1")].concat(), None));
+        assert!(!site.follow.is_open());
         // Its sequence number follows those of the command.
         let sequence = 1 + (params / 0xff_ffff) as u8;
         let refused = written(|out| {

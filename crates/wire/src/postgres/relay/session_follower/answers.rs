@@ -150,8 +150,7 @@ impl Followed<'_> {
                 self.prepared.remove(name);
             }
             (DEALLOCATE_ALL, Some(Deallocation::All)) => {
-                self.statements.clear();
-                self.prepared.clear();
+                self.clear_named();
             }
             (DEALLOCATE | DEALLOCATE_ALL, _) => {
                 self.follower.effects.pin.get_or_insert("a DEALLOCATE whose name is not known");
@@ -162,16 +161,21 @@ impl Followed<'_> {
     }
 
     fn discard_all(&mut self) {
-        self.statements.clear();
-        self.prepared.clear();
+        self.clear_named();
         self.follower.discard_all();
+    }
+
+    /// A `DEALLOCATE ALL` or `DISCARD ALL` that is itself executed by the protocol leaves the statement without a name.
+    fn clear_named(&mut self) {
+        self.statements.clear_named();
+        self.prepared.clear_named();
     }
 
     /// The server has executed a message other than a `Query` or `Sync`.
     fn completed(&mut self, note: Note, kind: u8, payload: &[u8]) -> Result<(), Error> {
         match note {
             Note::Parse { name, statement } => {
-                if !name.is_empty() && !statement.is_portable() {
+                if !name.is_empty() && statement.binds_to_connection() {
                     self.follower.effects.pin.get_or_insert(NOT_PORTABLE);
                 }
                 self.statements.insert(&name, statement);

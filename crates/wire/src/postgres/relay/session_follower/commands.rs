@@ -172,6 +172,7 @@ impl Followed<'_> {
         if self.prepared.lacks_any(self.statements) && header.payload_bytes <= MAX_STATEMENT_BYTES {
             let Some(text) = payload_of(header, input) else { return Ok(MessageAction::NeedInput) };
             let effects = Effects::of(text.strip_suffix(b"\0").unwrap_or(text), string_syntax);
+            let effects = self.effects_with_executed(effects, model);
             if !effects.named.is_empty() && self.follower.batch == BatchExecution::Fresh {
                 if let Some(action) = self.prepare_first(&effects.named, model)? {
                     return Ok(action);
@@ -250,6 +251,7 @@ impl Followed<'_> {
     /// The text of a `Query` is complete.
     pub(super) fn end_query(&mut self, effects: Effects, model: &mut FollowedModel) {
         self.follower.leave(effects.remains);
+        let effects = self.effects_with_executed(effects, model);
         if effects.is_none() {
             return;
         }
@@ -344,7 +346,8 @@ impl Followed<'_> {
         if let Some(action) = self.provide(name, Executes::Next, model)? {
             return Ok(action);
         }
-        let statement = self.denoted(name, model).filter(|statement| !statement.effects.is_none());
+        let statement = self.denoted(name, model).map(|statement| self.with_executed(statement, model));
+        let statement = statement.filter(|statement| !statement.effects.is_none());
         if let Some(statement) = &statement {
             match self.prepare_named(&statement.effects.named, Failure::Answered, model)? {
                 Prepared::Nothing => {}
@@ -363,6 +366,15 @@ impl Followed<'_> {
         let note =
             self.follower.notes_portals.then(|| Box::new(Note::Bind { portal: portal.to_vec(), statement }));
         Ok(MessageAction::Forward(note))
+    }
+
+    /// A statement that executes others, with their effects.
+    fn with_executed(&self, statement: Arc<ClientStatement>, model: &FollowedModel) -> Arc<ClientStatement> {
+        if !statement.effects.named.executes_any() {
+            return statement;
+        }
+        let effects = self.effects_with_executed(statement.effects.clone(), model);
+        Arc::new(ClientStatement::new(Vec::new(), effects))
     }
 
     fn begin_execute(&mut self, header: Header, input: &[u8]) -> Result<MessageAction, Error> {

@@ -128,7 +128,7 @@ impl Followed<'_> {
             Availability::Certain | Availability::IfExecuted => return Ok(None),
             Availability::Open => return Ok(Some(self.wait())),
             Availability::StandIn(statement)
-                if executes == Executes::Nothing && !statement.returns_rows() =>
+                if executes == Executes::Nothing && statement.is_known_empty() =>
             {
                 return Ok(None);
             }
@@ -138,8 +138,7 @@ impl Followed<'_> {
             return Ok(None);
         }
         let mut insert = Vec::new();
-        if executes == Executes::Nothing && !statement.returns_rows() {
-            // The server describes it without a look at the tables.
+        if executes == Executes::Nothing && statement.is_known_empty() {
             let Some(shape) = statement.shape.get() else { return Ok(None) };
             self.put_stand_in(name, shape, Failure::Answered, &mut insert, model)?;
             return Ok(Some(MessageAction::InsertBefore(insert)));
@@ -234,13 +233,13 @@ impl Followed<'_> {
     }
 
     /// The statements that a text names, and those that they name themselves.
-    fn named_by(&self, wanted: &NamedStatements) -> Vec<(NameUse, Vec<u8>)> {
+    fn named_by(&self, wanted: &NamedStatements, model: &FollowedModel) -> Vec<(NameUse, Vec<u8>)> {
         let NamedStatements::These(names) = wanted else { return self.all_named() };
         let (mut names, mut at) = (names.clone(), 0);
         while let Some((name_use, name)) = names.get(at) {
             at += 1;
-            let executed = self.statements.get(name).filter(|_| *name_use == NameUse::Executes);
-            match executed.map(|statement| &statement.effects.named) {
+            let executed = self.denoted(name, model).filter(|_| *name_use == NameUse::Executes);
+            match executed.as_ref().map(|statement| &statement.effects.named) {
                 Some(NamedStatements::Any) => return self.all_named(),
                 Some(NamedStatements::These(inner)) => {
                     let new: Vec<_> = inner.iter().filter(|named| !names.contains(named)).cloned().collect();
@@ -250,6 +249,20 @@ impl Followed<'_> {
             }
         }
         names
+    }
+
+    /// The effects of a text, with those of the statements that it executes.
+    pub(super) fn effects_with_executed(&self, mut effects: Effects, model: &FollowedModel) -> Effects {
+        if effects.named.executes_any() {
+            for (name_use, name) in self.named_by(&effects.named, model) {
+                if name_use == NameUse::Executes
+                    && let Some(executed) = self.denoted(&name, model)
+                {
+                    effects.execute(&executed.effects);
+                }
+            }
+        }
+        effects
     }
 
     fn all_named(&self) -> Vec<(NameUse, Vec<u8>)> {
@@ -267,7 +280,7 @@ impl Followed<'_> {
         if wanted.is_empty() || model.is_in_doubt() || !self.prepared.lacks_any(self.statements) {
             return Ok(Prepared::Nothing);
         }
-        let names = self.named_by(wanted);
+        let names = self.named_by(wanted, model);
         // All or nothing: the model has what is inserted.
         if names.iter().any(|(_, name)| matches!(self.availability(name, model), Availability::Open)) {
             return Ok(Prepared::Waits);
@@ -324,6 +337,6 @@ impl Effects {
             Deallocation::Named(own) => key(own) == key(name),
             Deallocation::All => true,
         };
-        self.discard == Discard::All || self.deallocations.iter().any(is_removed)
+        !name.is_empty() && (self.discard == Discard::All || self.deallocations.iter().any(is_removed))
     }
 }

@@ -82,8 +82,19 @@ impl ClientStatement {
         self.effects.constants > Constants::None
     }
 
+    /// Whether the client may use it later, under its name, and it may not mean the same on another connection. What a
+    /// `FETCH` returns depends on the cursor that there was when it was prepared.
+    pub(super) fn binds_to_connection(&self) -> bool {
+        !self.is_portable() || self.effects.verb == StatementVerb::Fetch
+    }
+
     pub(super) fn returns_rows(&self) -> bool {
         self.shape.get().is_some_and(Shape::has_columns)
+    }
+
+    /// Whether servers describe it without a look at tables and cursors.
+    pub(super) fn is_known_empty(&self) -> bool {
+        !self.returns_rows() && self.effects.verb != StatementVerb::Fetch
     }
 
     fn bytes(&self) -> usize {
@@ -95,6 +106,12 @@ impl ConnectionStatements {
     /// Call it when the connection was reset.
     pub fn clear(&mut self) {
         self.by_name.clear();
+        self.named = 0;
+    }
+
+    /// The statement without a name stays.
+    pub(super) fn clear_named(&mut self) {
+        self.by_name.retain(|name, _| name.is_empty());
         self.named = 0;
     }
 
@@ -191,7 +208,9 @@ impl ClientStatements {
         }
     }
 
-    pub(super) fn clear(&mut self) {
-        *self = Self::default();
+    /// The statement without a name stays.
+    pub(super) fn clear_named(&mut self) {
+        self.by_name.retain(|name, _| name.is_empty());
+        self.bytes = self.by_name.values().map(|statement| statement.bytes()).sum();
     }
 }

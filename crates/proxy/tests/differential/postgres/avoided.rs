@@ -1,0 +1,73 @@
+//! What sessions do not have, because the documentation of the proxy lists the difference.
+
+use super::message::Frontend;
+use super::{Login, PostgresSession};
+use crate::session::Step;
+
+/// Words behind which a setting of the login is another one, see `Documented::LoginSettings`.
+const RESETS: [&str; 4] = ["RESET", "DISCARD ALL", "DEFAULT", "LOCAL"];
+/// What a server process keeps, and a transaction that is prepared must not have: see `Documented::Process`.
+const KEPT: [&str; 2] = ["LISTEN", "TEMP"];
+
+/// A search path with another schema in front, and a table there: see `Documented::Shadowed`.
+const SHADOWS: &str = "search_path=other";
+const SHADOWING: &str = "CREATE TABLE other.u";
+
+pub(crate) fn avoid_documented(session: &mut PostgresSession) {
+    let has = |session: &PostgresSession, words: &[&str]| {
+        session
+            .steps
+            .iter()
+            .flat_map(texts_of)
+            .any(|sql| words.iter().any(|word| sql.to_uppercase().contains(word)))
+    };
+    if has(session, &RESETS) {
+        session.logins.iter_mut().for_each(Login::clear);
+    }
+    if has(session, &["'NOW'"]) {
+        // A connection that has had temporary tables reads statements anew when they come into its search path.
+        session.logins.iter_mut().for_each(|login| login.retain(|(_, value)| !value.contains("pg_temp")));
+        rewrite(session, |name, sql| {
+            let is_unnamed_now = name == Some("") && sql.to_lowercase().contains("'now'");
+            if sql.contains("pg_temp") || is_unnamed_now { "SELECT 1".to_owned() } else { sql }
+        });
+    }
+    if session.steps.iter().any(|step| matches!(step, Step::Admin(_))) {
+        // The `Parse` of an `EXECUTE` fails if its statement cannot be prepared again, and not its `Execute`.
+        rewrite(session, |name, sql| {
+            let is_execute = name.is_some() && sql.to_uppercase().contains("EXECUTE");
+            if is_execute { "SELECT 1".to_owned() } else { sql }
+        });
+    }
+    if has(session, &["SEARCH_PATH"])
+        || session.logins.iter().flatten().any(|(_, value)| value.contains(SHADOWS))
+    {
+        session.steps.retain(|step| !matches!(step, Step::Admin(sql) if sql.contains(SHADOWING)));
+    }
+    if has(session, &KEPT) {
+        rewrite(session, |_, sql| sql.replace("PREPARE TRANSACTION 'x'", "COMMIT"));
+    }
+}
+
+/// Changes each text; the first argument is the name of its statement.
+fn rewrite(session: &mut PostgresSession, change: impl Fn(Option<&str>, String) -> String) {
+    for step in &mut session.steps {
+        let Step::Send { messages, .. } = step else { continue };
+        for message in messages {
+            match message {
+                Frontend::Query(sql) => *sql = change(None, std::mem::take(sql)),
+                Frontend::Parse { name, sql, .. } => *sql = change(Some(name), std::mem::take(sql)),
+                _ => {}
+            }
+        }
+    }
+}
+
+fn texts_of(step: &Step<Frontend>) -> Vec<&str> {
+    let Step::Send { messages, .. } = step else { return Vec::new() };
+    let texts = messages.iter().filter_map(|message| match message {
+        Frontend::Query(sql) | Frontend::Parse { sql, .. } => Some(sql.as_str()),
+        _ => None,
+    });
+    texts.collect()
+}
