@@ -23,6 +23,9 @@ const HANDLER: &[u8] = b"prepared statement handler";
 /// The account that logs in directly, and that of the proxy.
 const HOSTS: [&str; 2] = ["'@'localhost'", "'@'%'"];
 
+/// It is for the next transaction only.
+const NEXT: &str = "SET TRANSACTION";
+
 /// Whether a client may have a connection between two commands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Holds {
@@ -69,7 +72,7 @@ fn after_number(payload: &[u8], at: usize) -> Option<usize> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Lasting {
     None,
-    /// A cursor, or data of parameters: their ends are not followed here.
+    /// A cursor, data of parameters, or a prepared `SET TRANSACTION`: their ends are not followed here.
     Some,
 }
 
@@ -77,6 +80,7 @@ pub(crate) fn lasting(commands: &[Command], before: Lasting) -> Lasting {
     let lasts = |command: &Command| match command {
         Command::Execute { flags, .. } => *flags != 0,
         Command::LongData { .. } => true,
+        Command::Prepare { sql, .. } => sql.contains(NEXT),
         _ => false,
     };
     if commands.iter().any(lasts) { Lasting::Some } else { before }
@@ -98,12 +102,8 @@ pub(crate) fn holds(commands: &[Command], packets: &[Packet], before: Holds, las
     }
 }
 
-/// `SET TRANSACTION` is for the next transaction only.
 fn has_next(commands: &[Command]) -> bool {
-    commands.iter().any(|command| match command {
-        Command::Query(sql) | Command::Prepare { sql, .. } => sql.contains("SET TRANSACTION"),
-        _ => false,
-    })
+    commands.iter().any(|command| matches!(command, Command::Query(sql) if sql.contains(NEXT)))
 }
 
 /// Takes the number of a statement from the answer to its preparation. Numbers of the time before a reset may be given anew.
