@@ -8,6 +8,8 @@ use crate::mysql::{
 /// Servers take an empty command for this one, and refuse it as unknown.
 const COM_SLEEP: u8 = 0x00;
 pub(crate) const COM_STMT_EXECUTE: u8 = 0x17;
+/// MariaDB's.
+pub(crate) const COM_STMT_BULK_EXECUTE: u8 = 0xfa;
 /// Offset of the flags in a `COM_STMT_EXECUTE`, after the command byte and the statement identifier.
 const EXECUTE_FLAGS_AT: usize = 5;
 
@@ -71,8 +73,8 @@ pub(crate) fn command_kind(command: CommandStart) -> Result<CommandKind, Error> 
         0x09 => ResponseState::Text,
         // COM_STMT_PREPARE.
         0x16 => ResponseState::PrepareOk,
-        // COM_STMT_EXECUTE, and MariaDB's COM_STMT_BULK_EXECUTE, which never opens a cursor.
-        COM_STMT_EXECUTE | 0xfa => ResponseState::Results(ResultSource::Execute(command.cursor)),
+        // A bulk execute never opens a cursor.
+        COM_STMT_EXECUTE | COM_STMT_BULK_EXECUTE => ResponseState::Results(ResultSource::Execute(command.cursor)),
         // COM_STMT_FETCH.
         0x1c => ResponseState::Rows(ResultSource::Fetch),
         change_user::HEADER => return Ok(CommandKind::ChangeUser),

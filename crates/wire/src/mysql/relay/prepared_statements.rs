@@ -5,7 +5,10 @@ use std::sync::Arc;
 
 use foldhash::HashMap;
 
-use crate::mysql::{relay::text_context::TextContext, sql::effects::Effects};
+use crate::mysql::{
+    relay::{commands::COM_STMT_BULK_EXECUTE, text_context::TextContext},
+    sql::effects::Effects,
+};
 
 /// Limit for the texts and parameter types of all statements of a client. A client that exceeds it is pinned
 /// to its connection.
@@ -38,14 +41,25 @@ pub(crate) struct ClientStatement {
     pub(crate) context: Arc<TextContext>,
     pub(crate) params: u16,
     /// The parameter types, as the client sent them last.
-    pub(crate) types: Option<SentTypes>,
+    pub(crate) types: ByExecute<Option<Vec<u8>>>,
 }
 
-/// Parameter types, and the kind of command that they came with. Servers do not use those of one kind for the other.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct SentTypes {
-    pub(crate) command: u8,
-    pub(crate) types: Vec<u8>,
+/// What belongs to each of the two commands that execute a statement. Servers do not use the parameter types of one
+/// for the other.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) struct ByExecute<T> {
+    one: T,
+    bulk: T,
+}
+
+impl<T> ByExecute<T> {
+    pub(crate) fn of(&self, command: u8) -> &T {
+        if command == COM_STMT_BULK_EXECUTE { &self.bulk } else { &self.one }
+    }
+
+    fn of_mut(&mut self, command: u8) -> &mut T {
+        if command == COM_STMT_BULK_EXECUTE { &mut self.bulk } else { &mut self.one }
+    }
 }
 
 /// The statements prepared on a server connection, by their client's identifiers.
@@ -56,12 +70,13 @@ pub struct ConnectionStatements(HashMap<u32, ConnectionStatement>);
 pub(crate) struct ConnectionStatement {
     /// The server's identifier.
     pub(crate) id: u32,
-    pub(crate) types: ParameterTypes,
+    pub(crate) types: ByExecute<ParameterTypes>,
 }
 
 /// Whether the server knows the parameter types of a statement.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) enum ParameterTypes {
+    #[default]
     Unknown,
     Known,
 }
@@ -82,16 +97,16 @@ impl ConnectionStatements {
 
     /// The server assigned `id` to the client's statement `own`.
     pub fn insert(&mut self, own: u32, id: u32) {
-        self.0.insert(own, ConnectionStatement { id, types: ParameterTypes::Unknown });
+        self.0.insert(own, ConnectionStatement { id, types: ByExecute::default() });
     }
 
     pub(crate) fn remove(&mut self, own: u32) -> Option<ConnectionStatement> {
         self.0.remove(&own)
     }
 
-    pub(crate) fn mark_types_known(&mut self, own: u32) {
+    pub(crate) fn mark_types_known(&mut self, own: u32, command: u8) {
         if let Some(statement) = self.0.get_mut(&own) {
-            statement.types = ParameterTypes::Known;
+            *statement.types.of_mut(command) = ParameterTypes::Known;
         }
     }
 }
@@ -155,7 +170,7 @@ impl ClientStatements {
     pub(crate) fn remove(&mut self, own: u32) {
         if let Some(ClientStatement { text, types, context, .. }) = self.by_id.remove(&own) {
             self.bytes -= OVERHEAD_BYTES + context.bytes() + text.map_or(0, |text| text.len());
-            self.bytes -= types.map_or(0, |sent| sent.types.len());
+            self.bytes -= [types.one, types.bulk].into_iter().flatten().map(|types| types.len()).sum::<usize>();
         }
         if self.last == Some(own) {
             self.last = None;
@@ -166,15 +181,16 @@ impl ClientStatements {
     #[must_use]
     pub(crate) fn store_types(&mut self, own: u32, command: u8, types: &[u8]) -> bool {
         let Some(statement) = self.by_id.get_mut(&own) else { return true };
-        if statement.types.as_ref().is_some_and(|sent| sent.command == command && sent.types == types) {
+        let stored = statement.types.of_mut(command);
+        if stored.as_deref() == Some(types) {
             return true;
         }
-        self.bytes -= statement.types.take().map_or(0, |sent| sent.types.len());
+        self.bytes -= stored.take().map_or(0, |types| types.len());
         if self.bytes.saturating_add(types.len()) > MAX_STATEMENT_BYTES {
             return false;
         }
         self.bytes += types.len();
-        statement.types = Some(SentTypes { command, types: types.to_vec() });
+        *stored = Some(types.to_vec());
         true
     }
 

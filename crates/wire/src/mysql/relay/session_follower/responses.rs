@@ -9,7 +9,7 @@ use crate::mysql::{
     error::Error,
     relay::{
         observer::{CompletedResponse, CursorState, ResponseEnd},
-        prepared_statements::{ClientStatement, ClientStatements, ConnectionStatements},
+        prepared_statements::{ByExecute, ClientStatement, ClientStatements, ConnectionStatements},
         session_follower::{
             Diagnostics, MAX_OPEN, PendingCommand, ServerBytes, SessionChanges, SessionFollower,
             SessionReset, SettingFlags, StatusFlags, transaction_state::TransactionState,
@@ -76,7 +76,8 @@ impl SessionFollower {
             self.changes.effects.pins("a statement prepared behind a change of how texts are read");
         }
         let context = Arc::clone(&statements.context);
-        statements.add(ClientStatement { text, effects: Arc::new(effects), context, params, types: None })
+        let (effects, types) = (Arc::new(effects), ByExecute::default());
+        statements.add(ClientStatement { text, effects, context, params, types })
     }
 
     fn complete(

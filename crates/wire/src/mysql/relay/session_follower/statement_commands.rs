@@ -7,9 +7,9 @@ use crate::mysql::{
     codec::packet::{HEADER_BYTES, Header, MAX_PART_BYTES},
     error::Error,
     relay::{
-        commands::COM_STMT_EXECUTE,
+        commands::{COM_STMT_BULK_EXECUTE, COM_STMT_EXECUTE},
         prepared_statements::{
-            ClientStatements, ConnectionStatements, LAST_STATEMENT, ParameterTypes, UNKNOWN_STATEMENT,
+            ByExecute, ClientStatements, ConnectionStatements, LAST_STATEMENT, ParameterTypes, UNKNOWN_STATEMENT,
         },
         session_follower::{CommandAction, MAX_OPEN, PendingCommand, SessionFollower},
     },
@@ -19,7 +19,6 @@ const COM_STMT_SEND_LONG_DATA: u8 = 0x18;
 const COM_STMT_CLOSE: u8 = 0x19;
 const COM_STMT_RESET: u8 = 0x1a;
 const COM_STMT_FETCH: u8 = 0x1c;
-const COM_STMT_BULK_EXECUTE: u8 = 0xfa;
 const COM_PING: u8 = 0x0e;
 /// The command byte and a statement identifier.
 const NAMED_BYTES: usize = 5;
@@ -40,7 +39,7 @@ enum StatementRef {
     Prepared {
         own: u32,
         id: u32,
-        types: ParameterTypes,
+        types: ByExecute<ParameterTypes>,
     },
     /// The client has prepared it, but this connection has not.
     Unprepared(u32),
@@ -87,8 +86,11 @@ impl SessionFollower {
                 Ok(self.execute_pending(kind, header, here, statements))
             }
             (COM_STMT_EXECUTE | COM_STMT_BULK_EXECUTE, StatementRef::Unprepared(own)) => {
-                let Some(err) = self.failed.remove(&own) else { return Ok(CommandAction::Prepare(own)) };
-                self.long_data.remove(&own);
+                let Some(err) = self.failed.get(&own).cloned() else { return Ok(CommandAction::Prepare(own)) };
+                if kind == COM_STMT_EXECUTE {
+                    self.long_data.remove(&own);
+                }
+                self.forget_failure(own);
                 Ok(CommandAction::Discard(Some(err)))
             }
             (COM_STMT_FETCH | COM_STMT_SEND_LONG_DATA, StatementRef::Unprepared(own))
@@ -147,11 +149,17 @@ impl SessionFollower {
 
     /// Fetches from a statement that could not be prepared.
     fn fetch_failed(&mut self, header: Header, own: u32) -> CommandAction {
+        self.forget_failure(own);
+        self.pending.push_back(PendingCommand::Other);
+        with_statement_id(COM_STMT_FETCH, header, UNKNOWN_STATEMENT)
+    }
+
+    /// The client was told that the statement could not be prepared: the next command prepares it. But while data that
+    /// was sent ahead is missing, nothing may execute it.
+    fn forget_failure(&mut self, own: u32) {
         if !self.long_data.contains(&own) {
             self.failed.remove(&own);
         }
-        self.pending.push_back(PendingCommand::Other);
-        with_statement_id(COM_STMT_FETCH, header, UNKNOWN_STATEMENT)
     }
 
     /// Executes the statement whose prepare is pending.
@@ -243,7 +251,7 @@ impl SessionFollower {
             TypesLocation::At(start)
                 if statements.store_types(own, kind, &payload[start..start + params * TYPE_BYTES]) =>
             {
-                prepared.mark_types_known(own);
+                prepared.mark_types_known(own, kind);
             }
             _ => self.changes.effects.pins("a statement that was executed before it was known"),
         }
@@ -270,16 +278,16 @@ impl SessionFollower {
                 if !statements.store_types(own, kind, types) {
                     self.changes.effects.pins("types of parameters that are too long");
                 }
-                prepared.mark_types_known(own);
+                prepared.mark_types_known(own, kind);
                 with_statement_id(kind, header, id)
             }
             TypesLocation::Absent(at) => {
-                let known = statements.get(own).and_then(|known| known.types.as_ref());
-                match known.filter(|known| types == ParameterTypes::Unknown && known.command == kind) {
+                let known = statements.get(own).and_then(|known| known.types.of(kind).as_deref());
+                match known.filter(|_| *types.of(kind) == ParameterTypes::Unknown) {
                     None => with_statement_id(kind, header, id),
                     Some(known) => {
-                        let next = with_types(kind, header, here, id, at, &known.types)?;
-                        prepared.mark_types_known(own);
+                        let next = with_types(kind, header, here, id, at, known)?;
+                        prepared.mark_types_known(own, kind);
                         next
                     }
                 }
@@ -287,8 +295,10 @@ impl SessionFollower {
         };
         let effects = statements.get(own).map(|known| Arc::clone(&known.effects)).unwrap_or_default();
         self.pending.push_back(PendingCommand::Execute(own, effects));
-        // Servers forget the data whether they execute the statement or refuse it.
-        self.long_data.remove(&own);
+        // Servers forget the data whether they execute the statement or refuse it. A bulk execute leaves it.
+        if kind == COM_STMT_EXECUTE {
+            self.long_data.remove(&own);
+        }
         Ok(next)
     }
 }
@@ -297,7 +307,7 @@ impl SessionFollower {
 struct ExecutedStatement {
     own: u32,
     id: u32,
-    types: ParameterTypes,
+    types: ByExecute<ParameterTypes>,
 }
 
 /// The same command with another statement identifier.

@@ -13,6 +13,8 @@ use crate::mysql::{
     server::{write_err, write_ok, write_payload},
 };
 
+mod bulk;
+
 use super::*;
 use crate::mysql::sql::effects::DefaultDatabase;
 use crate::mysql::sql::lexer::Escapes;
@@ -553,27 +555,6 @@ fn pending_prepares_are_bounded() {
         site.hears(&complete_prepare(7, 0));
     }
     assert_eq!(site.follow.pending_bytes, 0);
-    assert!(site.is_clean());
-}
-
-#[test]
-fn parameter_types_are_added_to_a_bulk_execute() {
-    let bulk = |id: u32, front: &[u8]| {
-        let payload = [&b"\xfa"[..], &id.to_le_bytes(), front, b"\0\x2a\0\0\0\0\0\0\0"].concat();
-        written(|out| {
-            write_payload(out, 0, &payload).unwrap();
-        })
-    };
-    let mut site = Site::new();
-    let own = prepare(&mut site, "INSERT INTO t VALUES (?)", 77, 1);
-    assert_eq!(site.says(&bulk(own, b"\x80\0\x08\0"), 3).0, bulk(77, b"\x80\0\x08\0"));
-    site.hears(&ok(&OK));
-    assert_eq!(site.says(&bulk(own, b"\x40\0"), 3).0, bulk(77, b"\x40\0"));
-    site.hears(&ok(&OK));
-    site.moves();
-    site.prepared.insert(own, 5);
-    assert_eq!(site.says(&bulk(own, b"\x40\0"), 3).0, bulk(5, b"\xc0\0\x08\0"));
-    site.hears(&ok(&OK));
     assert!(site.is_clean());
 }
 

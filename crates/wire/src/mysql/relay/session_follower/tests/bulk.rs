@@ -1,0 +1,106 @@
+//! MariaDB's `COM_STMT_BULK_EXECUTE` beside `COM_STMT_EXECUTE`.
+
+use super::*;
+use crate::mysql::codec::packet::HEADER_BYTES;
+
+const ROW: &[u8] = b"\0\x2a\0\0\0\0\0\0\0";
+const WITH_TYPES: &[u8] = b"\x80\0\x08\0";
+const WITHOUT_TYPES: &[u8] = b"\x40\0";
+
+fn bulk(id: u32, front: &[u8]) -> Vec<u8> {
+    let payload = [&b"\xfa"[..], &id.to_le_bytes(), front, ROW].concat();
+    written(|out| {
+        write_payload(out, 0, &payload).unwrap();
+    })
+}
+
+fn long_data(id: u32) -> Vec<u8> {
+    let payload = [&b"\x18"[..], &id.to_le_bytes(), b"\0\0long"].concat();
+    written(|out| {
+        write_payload(out, 0, &payload).unwrap();
+    })
+}
+
+/// An execute of a statement with one parameter, without its type.
+fn execute_without_types(id: u32, params: &[Param<'_>; 1]) -> Vec<u8> {
+    let mut bytes = execute(id, params);
+    bytes[15] = 0;
+    bytes.drain(16..18);
+    bytes[0] -= 2;
+    bytes
+}
+
+#[test]
+fn parameter_types_are_added_to_a_bulk_execute() {
+    let mut site = Site::new();
+    let own = prepare(&mut site, "INSERT INTO t VALUES (?)", 77, 1);
+    assert_eq!(site.says(&bulk(own, WITH_TYPES), 3).0, bulk(77, WITH_TYPES));
+    site.hears(&ok(&OK));
+    assert_eq!(site.says(&bulk(own, WITHOUT_TYPES), 3).0, bulk(77, WITHOUT_TYPES));
+    site.hears(&ok(&OK));
+    site.moves();
+    site.prepared.insert(own, 5);
+    assert_eq!(site.says(&bulk(own, WITHOUT_TYPES), 3).0, bulk(5, b"\xc0\0\x08\0"));
+    site.hears(&ok(&OK));
+    assert!(site.is_clean());
+}
+
+/// The server keeps the types of each command for itself: one never replaces the other's.
+#[test]
+fn parameter_types_are_kept_for_each_command() {
+    let params = [Param::I64(7)];
+    for bulk_is_first in [false, true] {
+        let mut site = Site::new();
+        let own = prepare(&mut site, "INSERT INTO t VALUES (?)", 77, 1);
+        let mut commands = [bulk(own, WITH_TYPES), execute(own, &params)];
+        if !bulk_is_first {
+            commands.reverse();
+        }
+        for command in commands {
+            site.says(&command, 3);
+            site.hears(&ok(&OK));
+        }
+        site.moves();
+        site.prepared.insert(own, 5);
+        assert_eq!(site.says(&bulk(own, WITHOUT_TYPES), 3).0, bulk(5, b"\xc0\0\x08\0"));
+        site.hears(&ok(&OK));
+        assert_eq!(site.says(&execute_without_types(own, &params), 3).0, execute(5, &params));
+        site.hears(&ok(&OK));
+        // Now this connection knows both.
+        assert_eq!(site.says(&bulk(own, WITHOUT_TYPES), 3).0, bulk(5, WITHOUT_TYPES));
+        assert_eq!(site.says(&execute_without_types(own, &params), 3).0, execute_without_types(5, &params));
+        site.hears(&[ok(&OK), ok(&OK)].concat());
+        site.says(&written(|out| encode_statement_close(out, own)), 3);
+        assert_eq!(site.statements.bytes(), 0);
+    }
+}
+
+/// A bulk execute does not take the data that was sent ahead: it is there for the next execute.
+#[test]
+fn data_sent_ahead_outlives_a_bulk_execute() {
+    let mut site = Site::new();
+    let own = prepare(&mut site, "INSERT INTO t VALUES (?)", 77, 1);
+    site.says(&long_data(own), 3);
+    site.says(&bulk(own, WITH_TYPES), 3);
+    site.hears(&ok(&OK));
+    assert!(site.follow.is_open());
+    site.says(&execute(own, &[Param::Bytes(b"")]), 3);
+    site.hears(&ok(&OK));
+    assert!(!site.follow.is_open());
+}
+
+/// Data sent ahead of a statement that could not be prepared is missing: every execute fails until one was to take it.
+#[test]
+fn a_bulk_execute_of_a_failed_statement_leaves_the_error_of_its_data() {
+    let mut site = Site::new();
+    let own = prepare(&mut site, "INSERT INTO t VALUES (?)", 77, 1);
+    site.moves();
+    site.follow.preparation_failed(own, refusal()[HEADER_BYTES..].to_vec());
+    site.says(&long_data(own), 3);
+    for command in [bulk(own, WITH_TYPES), execute(own, &[Param::Bytes(b"")])] {
+        assert!(site.follow.is_open());
+        assert_eq!(site.says(&command, 3).1, None, "it is not prepared");
+    }
+    assert!(!site.follow.is_open());
+    assert_eq!(site.says(&execute(own, &[Param::Bytes(b"")]), 3).1, Some(own));
+}
