@@ -271,7 +271,10 @@ impl EncryptionEngine {
         let mut sector = [0; SECTOR_BYTES];
         match storage.read_at(&mut sector, 0)? {
             0 => Ok(SealState::Absent),
-            SECTOR_BYTES => Ok(seal::control_seal(&self.keys.control_mac(), &sector)),
+            SECTOR_BYTES => match seal::control_seal(&self.keys.control_mac(), &sector) {
+                SealState::Sealed if !ends_with_zeros(storage)? => Ok(SealState::Forged),
+                seal => Ok(seal),
+            },
             _ => Ok(SealState::Forged),
         }
     }
@@ -299,9 +302,11 @@ impl EncryptionEngine {
         let key = self.keys.control_mac();
         for _ in 0..CONTROL_READS {
             let mut sector = [0; SECTOR_BYTES];
-            match storage.read_at(&mut sector, 0)? {
+            let bytes = storage.read_at(&mut sector, 0)?;
+            let seal = seal::control_seal(&key, &sector);
+            match bytes {
                 0 => return Ok(None),
-                SECTOR_BYTES if seal::control_seal(&key, &sector) == SealState::Sealed => {
+                SECTOR_BYTES if seal == SealState::Sealed && ends_with_zeros(storage)? => {
                     return Ok(Some(sector));
                 }
                 _ => std::thread::yield_now(),
@@ -331,6 +336,14 @@ impl EncryptionEngine {
         write_all(storage, stored)?;
         Ok(CONTROL_BYTES)
     }
+}
+
+/// Whether a sealed `pg_control` has its size and only zeros behind the authentic sector, as it is written.
+fn ends_with_zeros(storage: &impl Storage) -> Result<bool, Errno> {
+    // One byte more than there should be.
+    let mut rest = [0; CONTROL_BYTES - SECTOR_BYTES + 1];
+    let bytes = storage.read_at(&mut rest, SECTOR_BYTES as u64)?;
+    Ok(bytes == rest.len() - 1 && rest.iter().all(|&byte| byte == 0))
 }
 
 /// Reads until two reads agree. A page that another process overwrites meanwhile is read as a mix of both versions. As

@@ -21,7 +21,7 @@ use std::path::{Path, PathBuf};
 use crate::cluster::{self, CONTROL_PATH, ClusterState, DiskFile, VERSION_PATH};
 use crate::convert::control::RunningControl;
 use crate::error::Doing;
-use crate::seal::{CONTROL_BYTES, SECTOR_BYTES, SealState};
+use crate::seal::{CONTROL_BYTES, SealState};
 use crate::unit::is_zero;
 use crate::{EncryptionEngine, FileClass, KeyError, OpenFile, Storage};
 
@@ -280,7 +280,7 @@ impl VerifyRun<'_> {
         Ok(VerifyEnd::Complete)
     }
 
-    /// Authenticates `pg_control`. Bytes after the sealed sector must be zeros.
+    /// Authenticates `pg_control`.
     fn control(&mut self, path: &Path) -> Result<(), KeyError> {
         let Some(file) = opened(path)? else { return Ok(()) };
         let mut stored = [0; CONTROL_BYTES];
@@ -294,10 +294,10 @@ impl VerifyRun<'_> {
             std::thread::sleep(file::PAUSE);
             seal = self.engine.control_seal(&file).doing("read", path)?;
         }
-        if seal != SealState::Sealed || held != CONTROL_BYTES || !is_zero(&stored[SECTOR_BYTES..]) {
-            self.found(Path::new(CONTROL_PATH), 0, held as u64, FindingKind::NotSealed);
-        } else {
+        if seal == SealState::Sealed {
             self.sound(held as u64);
+        } else {
+            self.found(Path::new(CONTROL_PATH), 0, held as u64, FindingKind::NotSealed);
         }
         Ok(())
     }

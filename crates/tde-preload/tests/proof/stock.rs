@@ -63,6 +63,7 @@ fn refuses_stock_programs(stand: &Stand) {
     end(primary.start(under, &["max_replication_slots=0"]), Ended::Stopped);
     refused_by_all(&primary, &plain, "a primary, stopped");
 
+    refused_by_control(&primary, &plain);
     control_is_authentic(&primary, &restored, &kek, under);
     // The clusters still work.
     for cluster in [&primary, &standby, &restored] {
@@ -133,12 +134,32 @@ const STOCK: [&str; 17] = [
 ];
 
 fn refused_by_all(cluster: &Cluster<'_>, plain: &Cluster<'_>, what: &str) {
+    refused_by(&STOCK, cluster, plain, what);
+    let before = contents(&cluster.data);
+    shows_nothing(cluster, what);
+    unchanged(&before, &cluster.data, "pg_controldata", what);
+}
+
+/// With the stock content of `PG_VERSION`, programs still fail on `pg_control`; only `pg_resetwal` can be forced to ignore
+/// it, and `-n` to say what it would do.
+fn refused_by_control(cluster: &Cluster<'_>, plain: &Cluster<'_>) {
+    let version = cluster.data.join("PG_VERSION");
+    let kept = fs::read(&version).expect("a file");
+    fs::write(&version, format!("{}\n", cluster.stand.version.major)).expect("replaced");
+    let ignores_control = ["pg_resetwal -f", "pg_resetwal -n"];
+    let others: Vec<&str> =
+        STOCK.into_iter().filter(|line| !ignores_control.iter().any(|one| line.starts_with(one))).collect();
+    refused_by(&others, cluster, plain, "a primary whose PG_VERSION was replaced");
+    fs::write(&version, kept).expect("restored");
+}
+
+fn refused_by(lines: &[&str], cluster: &Cluster<'_>, plain: &Cluster<'_>, what: &str) {
     let stand = cluster.stand;
     let before = contents(&cluster.data);
     let text = |path: &Path| path.to_string_lossy().into_owned();
     let new = cluster.data.with_extension("new");
     let mut tried = 0;
-    for line in STOCK {
+    for line in lines {
         let (name, arguments) = line.split_once(' ').expect("a program and arguments");
         if !stand.version.has(name) {
             continue;
@@ -158,8 +179,6 @@ fn refused_by_all(cluster: &Cluster<'_>, plain: &Cluster<'_>, what: &str) {
         assert!(!new.exists(), "{line} made something of {what}");
     }
     assert!(tried >= 4, "only {tried} programs of {}", stand.version.name);
-    shows_nothing(cluster, what);
-    unchanged(&before, &cluster.data, "pg_controldata", what);
 }
 
 /// This program always exits with 0. It must report wrong data, and print none of the cluster's.
@@ -187,6 +206,8 @@ fn control_is_authentic(cluster: &Cluster<'_>, other: &Cluster<'_>, kek: &Kek, u
     let (kept, kept_version) = (fs::read(&control).expect("a file"), fs::read(&version).expect("a file"));
     let mut flipped = kept.clone();
     flipped[300] ^= 1;
+    let mut behind = kept.clone();
+    behind[5000] = 1;
     // A cluster with the same data-encryption keys: its pg_control is authentic here, too.
     let siblings = fs::read(other.data.join("global/pg_control")).expect("a file");
     assert_ne!(siblings, kept);
@@ -199,6 +220,9 @@ fn control_is_authentic(cluster: &Cluster<'_>, other: &Cluster<'_>, kek: &Kek, u
     let plain = fs::read(cluster.data.with_file_name("plain").join("global/pg_control")).expect("a file");
     for (bytes, why) in [
         (&flipped, "was changed, or belongs to another cluster"),
+        (&behind, "was changed, or belongs to another cluster"),
+        (&kept[..4096].to_vec(), "was changed, or belongs to another cluster"),
+        (&[kept.clone(), vec![0]].concat(), "was changed, or belongs to another cluster"),
         (&foreign, "was changed, or belongs to another cluster"),
         (&plain, "is not sealed: it was replaced"),
         (&kept[..100].to_vec(), "was changed, or belongs to another cluster"),

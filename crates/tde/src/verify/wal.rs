@@ -1,5 +1,7 @@
 //! Pages of WAL: each begins with a header that names its place.
 
+use std::cmp::Ordering;
+
 use crate::UNIT_BYTES;
 
 use super::FindingKind;
@@ -65,16 +67,19 @@ pub(super) fn check_place(
     if !is_header {
         return Err(if is_not_random(stored) { FindingKind::Plaintext } else { FindingKind::Misplaced });
     }
-    if address % file_bytes.max(1) != offset {
-        return Err(FindingKind::Misplaced);
-    }
-    let Some(place) = place else { return Ok(PageAge::Older) };
-    // A recycled segment gets a later name.
-    match address.cmp(&(place.address + offset)) {
-        std::cmp::Ordering::Greater => Err(FindingKind::Misplaced),
-        _ if timeline > place.timeline => Err(FindingKind::Misplaced),
-        std::cmp::Ordering::Equal => Ok(PageAge::Current),
-        std::cmp::Ordering::Less => Ok(PageAge::Older),
+    let is_aligned = address % file_bytes.max(1) == offset;
+    let Some(place) = place else {
+        return if is_aligned { Ok(PageAge::Older) } else { Err(FindingKind::Misplaced) };
+    };
+    match (timeline.cmp(&place.timeline), address.cmp(&(place.address + offset))) {
+        (Ordering::Greater, _) => Err(FindingKind::Misplaced),
+        (_, Ordering::Equal) => Ok(PageAge::Current),
+        // The first segment of a timeline is a copy of the one in which the timeline before ends, up to there. PostgreSQL
+        // fills the rest with copies of the last page.
+        (Ordering::Less, _) => Ok(PageAge::Older),
+        // A recycled segment gets a later name.
+        (Ordering::Equal, Ordering::Less) if is_aligned => Ok(PageAge::Older),
+        (Ordering::Equal, _) => Err(FindingKind::Misplaced),
     }
 }
 
@@ -110,4 +115,41 @@ pub(super) fn is_history(text: &[u8]) -> bool {
         }
     };
     text.iter().all(|byte| byte.is_ascii() && *byte != 0) && text.split(|&byte| byte == b'\n').all(is_line)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SEGMENT: u64 = 16 << 20;
+
+    fn page(timeline: u32, address: u64) -> Vec<u8> {
+        let mut page = vec![0x10, 0xD1, 0, 0];
+        page.extend_from_slice(&timeline.to_le_bytes());
+        page.extend_from_slice(&address.to_le_bytes());
+        page
+    }
+
+    #[test]
+    fn a_page_is_of_its_place_or_of_a_recycled_one() {
+        let place = NamedPlace::of(b"000000020000000000000010", SEGMENT);
+        let offset = 5 * UNIT_BYTES as u64;
+        let at = |segment: u64| segment * SEGMENT + offset;
+        for (timeline, address, expected) in [
+            (2, at(0x10), Ok(PageAge::Current)),
+            // A new timeline begins with a copy of the segment in which the old one ends.
+            (1, at(0x10), Ok(PageAge::Current)),
+            (2, at(0xf), Ok(PageAge::Older)),
+            (1, at(0xf), Ok(PageAge::Older)),
+            (1, at(0x10) - 2 * UNIT_BYTES as u64, Ok(PageAge::Older)),
+            (2, at(0x11), Err(FindingKind::Misplaced)),
+            (3, at(0x10), Err(FindingKind::Misplaced)),
+            (3, at(0xf), Err(FindingKind::Misplaced)),
+            (2, at(0x10) - UNIT_BYTES as u64, Err(FindingKind::Misplaced)),
+            (2, at(0x10) + UNIT_BYTES as u64, Err(FindingKind::Misplaced)),
+        ] {
+            let age = check_place(&page(timeline, address), place, offset, SEGMENT);
+            assert_eq!(age, expected, "{timeline} {address:x}");
+        }
+    }
 }

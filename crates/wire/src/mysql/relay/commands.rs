@@ -74,7 +74,9 @@ pub(crate) fn command_kind(command: CommandStart) -> Result<CommandKind, Error> 
         // COM_STMT_PREPARE.
         0x16 => ResponseState::PrepareOk,
         // A bulk execute never opens a cursor.
-        COM_STMT_EXECUTE | COM_STMT_BULK_EXECUTE => ResponseState::Results(ResultSource::Execute(command.cursor)),
+        COM_STMT_EXECUTE | COM_STMT_BULK_EXECUTE => {
+            ResponseState::Results(ResultSource::Execute(command.cursor))
+        }
         // COM_STMT_FETCH.
         0x1c => ResponseState::Rows(ResultSource::Fetch),
         change_user::HEADER => return Ok(CommandKind::ChangeUser),

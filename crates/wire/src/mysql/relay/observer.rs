@@ -24,8 +24,8 @@ impl ResponseObserver {
         self.end = ResponseEnd::Ok(end);
     }
 
-    pub(crate) fn record_err(&mut self) {
-        self.end = ResponseEnd::Err;
+    pub(crate) fn record_err(&mut self, code: u16) {
+        self.end = ResponseEnd::Err(code);
     }
 
     pub(crate) fn record_insert_id(&mut self, ok: OkPacket) {
@@ -63,5 +63,6 @@ pub(crate) enum ResponseEnd {
     #[default]
     NoStatus,
     Ok(OkPacket),
-    Err,
+    /// With this error code.
+    Err(u16),
 }

@@ -5,10 +5,7 @@ use std::sync::Arc;
 
 use foldhash::HashMap;
 
-use crate::mysql::{
-    relay::{commands::COM_STMT_BULK_EXECUTE, text_context::TextContext},
-    sql::effects::Effects,
-};
+use crate::mysql::{relay::text_context::TextContext, sql::effects::Effects};
 
 /// Limit for the texts and parameter types of all statements of a client. A client that exceeds it is pinned
 /// to its connection.
@@ -41,25 +38,7 @@ pub(crate) struct ClientStatement {
     pub(crate) context: Arc<TextContext>,
     pub(crate) params: u16,
     /// The parameter types, as the client sent them last.
-    pub(crate) types: ByExecute<Option<Vec<u8>>>,
-}
-
-/// What belongs to each of the two commands that execute a statement. Servers do not use the parameter types of one
-/// for the other.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(crate) struct ByExecute<T> {
-    one: T,
-    bulk: T,
-}
-
-impl<T> ByExecute<T> {
-    pub(crate) fn of(&self, command: u8) -> &T {
-        if command == COM_STMT_BULK_EXECUTE { &self.bulk } else { &self.one }
-    }
-
-    fn of_mut(&mut self, command: u8) -> &mut T {
-        if command == COM_STMT_BULK_EXECUTE { &mut self.bulk } else { &mut self.one }
-    }
+    pub(crate) types: Option<Vec<u8>>,
 }
 
 /// The statements prepared on a server connection, by their client's identifiers.
@@ -70,13 +49,12 @@ pub struct ConnectionStatements(HashMap<u32, ConnectionStatement>);
 pub(crate) struct ConnectionStatement {
     /// The server's identifier.
     pub(crate) id: u32,
-    pub(crate) types: ByExecute<ParameterTypes>,
+    pub(crate) types: ParameterTypes,
 }
 
 /// Whether the server knows the parameter types of a statement.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ParameterTypes {
-    #[default]
     Unknown,
     Known,
 }
@@ -97,16 +75,16 @@ impl ConnectionStatements {
 
     /// The server assigned `id` to the client's statement `own`.
     pub fn insert(&mut self, own: u32, id: u32) {
-        self.0.insert(own, ConnectionStatement { id, types: ByExecute::default() });
+        self.0.insert(own, ConnectionStatement { id, types: ParameterTypes::Unknown });
     }
 
     pub(crate) fn remove(&mut self, own: u32) -> Option<ConnectionStatement> {
         self.0.remove(&own)
     }
 
-    pub(crate) fn mark_types_known(&mut self, own: u32, command: u8) {
+    pub(crate) fn set_types(&mut self, own: u32, types: ParameterTypes) {
         if let Some(statement) = self.0.get_mut(&own) {
-            *statement.types.of_mut(command) = ParameterTypes::Known;
+            statement.types = types;
         }
     }
 }
@@ -170,7 +148,7 @@ impl ClientStatements {
     pub(crate) fn remove(&mut self, own: u32) {
         if let Some(ClientStatement { text, types, context, .. }) = self.by_id.remove(&own) {
             self.bytes -= OVERHEAD_BYTES + context.bytes() + text.map_or(0, |text| text.len());
-            self.bytes -= [types.one, types.bulk].into_iter().flatten().map(|types| types.len()).sum::<usize>();
+            self.bytes -= types.map_or(0, |types| types.len());
         }
         if self.last == Some(own) {
             self.last = None;
@@ -179,18 +157,17 @@ impl ClientStatements {
 
     /// Stores the parameter types. Returns whether the limit allowed it.
     #[must_use]
-    pub(crate) fn store_types(&mut self, own: u32, command: u8, types: &[u8]) -> bool {
+    pub(crate) fn store_types(&mut self, own: u32, types: &[u8]) -> bool {
         let Some(statement) = self.by_id.get_mut(&own) else { return true };
-        let stored = statement.types.of_mut(command);
-        if stored.as_deref() == Some(types) {
+        if statement.types.as_deref() == Some(types) {
             return true;
         }
-        self.bytes -= stored.take().map_or(0, |types| types.len());
+        self.bytes -= statement.types.take().map_or(0, |types| types.len());
         if self.bytes.saturating_add(types.len()) > MAX_STATEMENT_BYTES {
             return false;
         }
         self.bytes += types.len();
-        *stored = Some(types.to_vec());
+        statement.types = Some(types.to_vec());
         true
     }
 

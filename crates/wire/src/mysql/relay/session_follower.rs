@@ -35,6 +35,7 @@ use crate::{
     },
     relay::Goodbye,
 };
+use statement_commands::BulkTypes;
 use transaction_state::TransactionState;
 
 /// Limit of open cursors, and of statements with long data, per client.
@@ -130,7 +131,8 @@ enum PendingCommand {
         text: Option<Vec<u8>>,
     },
     /// The effects are those of the statement, which the client may close before the response.
-    Execute(u32, Arc<Effects>),
+    /// Also the types of a bulk execute.
+    Execute(u32, Arc<Effects>, Option<Box<BulkTypes>>),
     /// Executes the statement whose prepare is pending: command and payload, which is empty if it was too
     /// long.
     ExecuteLast(u8, Vec<u8>),
@@ -372,7 +374,7 @@ impl SessionFollower {
             PendingCommand::Query(effects) | PendingCommand::Prepare { effects, .. } => {
                 effects.as_ref().is_some_and(changes)
             }
-            PendingCommand::Execute(_, effects) => changes(effects),
+            PendingCommand::Execute(_, effects, _) => changes(effects),
             PendingCommand::ExecuteLast(..) => statements
                 .last
                 .and_then(|own| statements.get(own))

@@ -480,11 +480,11 @@ impl MySqlRelay {
     }
 
     fn read_err(&mut self, start: &[u8]) -> Result<(), Error> {
-        let is_progress = ErrPacket::parse(start)?.code == PROGRESS_CODE;
-        if is_progress && self.capabilities.contains(Capabilities::PROGRESS) {
+        let code = ErrPacket::parse(start)?.code;
+        if code == PROGRESS_CODE && self.capabilities.contains(Capabilities::PROGRESS) {
             return Ok(());
         }
-        self.record_error();
+        self.record_error(code);
         if self.client_payload == ClientPayload::File {
             self.doubt = Some("the server refused the client's file");
         }
@@ -492,11 +492,11 @@ impl MySqlRelay {
         Ok(())
     }
 
-    fn record_error(&mut self) {
+    fn record_error(&mut self, code: u16) {
         self.error_was_last = true;
         self.remains.raise(Remains::Anything);
         if let Some(observer) = &mut self.observer {
-            observer.record_err();
+            observer.record_err(code);
         }
     }
 

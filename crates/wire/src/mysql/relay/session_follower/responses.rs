@@ -9,7 +9,7 @@ use crate::mysql::{
     error::Error,
     relay::{
         observer::{CompletedResponse, CursorState, ResponseEnd},
-        prepared_statements::{ByExecute, ClientStatement, ClientStatements, ConnectionStatements},
+        prepared_statements::{ClientStatement, ClientStatements, ConnectionStatements},
         session_follower::{
             Diagnostics, MAX_OPEN, PendingCommand, ServerBytes, SessionChanges, SessionFollower,
             SessionReset, SettingFlags, StatusFlags, transaction_state::TransactionState,
@@ -76,8 +76,7 @@ impl SessionFollower {
             self.changes.effects.pins("a statement prepared behind a change of how texts are read");
         }
         let context = Arc::clone(&statements.context);
-        let (effects, types) = (Arc::new(effects), ByExecute::default());
-        statements.add(ClientStatement { text, effects, context, params, types })
+        statements.add(ClientStatement { text, effects: Arc::new(effects), context, params, types: None })
     }
 
     fn complete(
@@ -96,7 +95,7 @@ impl SessionFollower {
             }
             // `COM_STATISTICS` leaves those of an earlier command.
             ResponseEnd::NoStatus => (self.changes.status, Diagnostics::Some),
-            ResponseEnd::Err => (StatusFlags::Unknown, Diagnostics::Some),
+            ResponseEnd::Err(_) => (StatusFlags::Unknown, Diagnostics::Some),
             ResponseEnd::Ok(ok) if ok.warnings > 0 => (StatusFlags::Reported, Diagnostics::Some),
             ResponseEnd::Ok(_) => (StatusFlags::Reported, Diagnostics::None),
         };
@@ -110,11 +109,14 @@ impl SessionFollower {
             (Some(PendingCommand::Query(None)), _) => {
                 self.changes.effects.pins("a command that was answered before its end");
             }
-            (Some(PendingCommand::Prepare { text, .. }), ResponseEnd::Err) => {
+            (Some(PendingCommand::Prepare { text, .. }), ResponseEnd::Err(_)) => {
                 self.pending_bytes -= text.map_or(0, |text| text.len());
                 statements.last = None;
             }
-            (Some(PendingCommand::Execute(own, effects)), _) => {
+            (Some(PendingCommand::Execute(own, effects, types)), _) => {
+                if let Some(types) = types {
+                    self.bulk_ended(own, &types, end, statements, prepared);
+                }
                 self.executed(own, end, cursor, prepared);
                 return self.apply_effects(&effects, end);
             }
@@ -122,7 +124,7 @@ impl SessionFollower {
                 self.pending_bytes -= payload.len();
                 if let Some(own) = statements.last {
                     let effects = statements.get(own).map(|statement| Arc::clone(&statement.effects));
-                    self.learn_types(own, kind, &payload, statements, prepared);
+                    self.learn_types(own, kind, &payload, end, statements, prepared);
                     self.executed(own, end, cursor, prepared);
                     return self.apply_effects(&effects.unwrap_or_default(), end);
                 }
@@ -164,7 +166,7 @@ impl SessionFollower {
         let sets_mode = |effects: &Effects| effects.settings.iter().any(|name| name == "sql_mode");
         let is_expected = match self.pending.front() {
             Some(PendingCommand::Query(Some(effects))) => sets_mode(effects),
-            Some(PendingCommand::Execute(_, effects)) => sets_mode(effects),
+            Some(PendingCommand::Execute(_, effects, _)) => sets_mode(effects),
             Some(PendingCommand::Reset) => true,
             _ => false,
         };
@@ -211,7 +213,7 @@ impl SessionFollower {
     fn executed(&mut self, own: u32, end: ResponseEnd, cursor: CursorState, prepared: &ConnectionStatements) {
         match (cursor, end) {
             // Whether it has closed the earlier cursor is not known.
-            (_, ResponseEnd::Err) => {}
+            (_, ResponseEnd::Err(_)) => {}
             // The client has closed the statement meanwhile.
             (CursorState::Open, _) if prepared.get(own).is_none() => {}
             (CursorState::Open, _) if self.cursors.len() < MAX_OPEN => drop(self.cursors.insert(own)),
@@ -226,7 +228,7 @@ impl SessionFollower {
         if effects.is_none() {
             return;
         }
-        if end == ResponseEnd::Err && effects.count == StatementCount::One {
+        if matches!(end, ResponseEnd::Err(_)) && effects.count == StatementCount::One {
             // Connection-bound state may exist although the command failed.
             return self.changes.effects.merge(&Effects { pin: effects.pin, ..Effects::default() });
         }

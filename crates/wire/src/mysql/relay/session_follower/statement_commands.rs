@@ -8,8 +8,9 @@ use crate::mysql::{
     error::Error,
     relay::{
         commands::{COM_STMT_BULK_EXECUTE, COM_STMT_EXECUTE},
+        observer::ResponseEnd,
         prepared_statements::{
-            ByExecute, ClientStatements, ConnectionStatements, LAST_STATEMENT, ParameterTypes, UNKNOWN_STATEMENT,
+            ClientStatements, ConnectionStatements, LAST_STATEMENT, ParameterTypes, UNKNOWN_STATEMENT,
         },
         session_follower::{CommandAction, MAX_OPEN, PendingCommand, SessionFollower},
     },
@@ -39,7 +40,7 @@ enum StatementRef {
     Prepared {
         own: u32,
         id: u32,
-        types: ByExecute<ParameterTypes>,
+        types: ParameterTypes,
     },
     /// The client has prepared it, but this connection has not.
     Unprepared(u32),
@@ -86,12 +87,7 @@ impl SessionFollower {
                 Ok(self.execute_pending(kind, header, here, statements))
             }
             (COM_STMT_EXECUTE | COM_STMT_BULK_EXECUTE, StatementRef::Unprepared(own)) => {
-                let Some(err) = self.failed.get(&own).cloned() else { return Ok(CommandAction::Prepare(own)) };
-                if kind == COM_STMT_EXECUTE {
-                    self.long_data.remove(&own);
-                }
-                self.forget_failure(own);
-                Ok(CommandAction::Discard(Some(err)))
+                Ok(self.execute_unprepared(kind, own))
             }
             (COM_STMT_FETCH | COM_STMT_SEND_LONG_DATA, StatementRef::Unprepared(own))
                 if !self.failed.contains_key(&own) =>
@@ -145,6 +141,16 @@ impl SessionFollower {
                 Ok(with_statement_id(kind, header, id))
             }
         }
+    }
+
+    /// Executes a statement that is not prepared here, or could not be.
+    fn execute_unprepared(&mut self, kind: u8, own: u32) -> CommandAction {
+        let Some(err) = self.failed.get(&own).cloned() else { return CommandAction::Prepare(own) };
+        if kind == COM_STMT_EXECUTE {
+            self.long_data.remove(&own);
+        }
+        self.forget_failure(own);
+        CommandAction::Discard(Some(err))
     }
 
     /// Fetches from a statement that could not be prepared.
@@ -239,21 +245,39 @@ impl SessionFollower {
         own: u32,
         kind: u8,
         payload: &[u8],
+        end: ResponseEnd,
         statements: &mut ClientStatements,
         prepared: &mut ConnectionStatements,
     ) {
         let params = usize::from(statements.params(own).unwrap_or_default());
-        if params == 0 {
+        if params == 0 || kind == COM_STMT_BULK_EXECUTE && has_read_no_types(end) {
             return;
         }
         let header = Header { length: payload.len(), sequence: 0 };
         match types_of(kind, header, payload, params) {
             TypesLocation::At(start)
-                if statements.store_types(own, kind, &payload[start..start + params * TYPE_BYTES]) =>
+                if statements.store_types(own, &payload[start..start + params * TYPE_BYTES]) =>
             {
-                prepared.mark_types_known(own, kind);
+                prepared.set_types(own, ParameterTypes::Known);
             }
             _ => self.changes.effects.pins("a statement that was executed before it was known"),
+        }
+    }
+
+    /// The server has answered a bulk execute that had types.
+    pub(super) fn bulk_ended(
+        &mut self,
+        own: u32,
+        types: &BulkTypes,
+        end: ResponseEnd,
+        statements: &mut ClientStatements,
+        prepared: &mut ConnectionStatements,
+    ) {
+        self.pending_bytes -= types.types.len();
+        if has_read_no_types(end) {
+            prepared.set_types(own, types.before);
+        } else if !statements.store_types(own, &types.types) {
+            self.changes.effects.pins(TOO_LONG);
         }
     }
 
@@ -270,44 +294,81 @@ impl SessionFollower {
         let params = usize::from(statements.params(own).unwrap_or_default());
         let location =
             if params == 0 { TypesLocation::Truncated } else { types_of(kind, header, here, params) };
+        let mut bulk = None;
         let next = match location {
             TypesLocation::NeedInput => return Ok(CommandAction::NeedInput),
             TypesLocation::Truncated => with_statement_id(kind, header, id),
             TypesLocation::At(start) => {
                 let types = &here[start..start + params * TYPE_BYTES];
-                if !statements.store_types(own, kind, types) {
-                    self.changes.effects.pins("types of parameters that are too long");
-                }
-                prepared.mark_types_known(own, kind);
+                bulk = self.types_were_sent(kind, statement, types, statements);
+                prepared.set_types(own, ParameterTypes::Known);
                 with_statement_id(kind, header, id)
             }
             TypesLocation::Absent(at) => {
-                let known = statements.get(own).and_then(|known| known.types.of(kind).as_deref());
-                match known.filter(|_| *types.of(kind) == ParameterTypes::Unknown) {
+                let known = statements.get(own).and_then(|known| known.types.as_ref());
+                match known.filter(|_| types == ParameterTypes::Unknown).cloned() {
                     None => with_statement_id(kind, header, id),
                     Some(known) => {
-                        let next = with_types(kind, header, here, id, at, known)?;
-                        prepared.mark_types_known(own, kind);
+                        let next = with_types(kind, header, here, id, at, &known)?;
+                        bulk = self.types_were_sent(kind, statement, &known, statements);
+                        prepared.set_types(own, ParameterTypes::Known);
                         next
                     }
                 }
             }
         };
         let effects = statements.get(own).map(|known| Arc::clone(&known.effects)).unwrap_or_default();
-        self.pending.push_back(PendingCommand::Execute(own, effects));
+        self.pending.push_back(PendingCommand::Execute(own, effects, bulk));
         // Servers forget the data whether they execute the statement or refuse it. A bulk execute leaves it.
         if kind == COM_STMT_EXECUTE {
             self.long_data.remove(&own);
         }
         Ok(next)
     }
+
+    /// The types of an execute count once it was sent, and those of a bulk execute once it was answered: a client that may
+    /// not use it is refused before they are read.
+    fn types_were_sent(
+        &mut self,
+        kind: u8,
+        statement: ExecutedStatement,
+        types: &[u8],
+        statements: &mut ClientStatements,
+    ) -> Option<Box<BulkTypes>> {
+        let ExecutedStatement { own, types: before, .. } = statement;
+        let is_bulk = kind == COM_STMT_BULK_EXECUTE;
+        if is_bulk && statements.has_room(self.pending_bytes + types.len()) {
+            self.pending_bytes += types.len();
+            return Some(Box::new(BulkTypes { types: types.to_vec(), before }));
+        }
+        if is_bulk || !statements.store_types(own, types) {
+            self.changes.effects.pins(TOO_LONG);
+        }
+        None
+    }
+}
+
+const TOO_LONG: &str = "types of parameters that are too long";
+
+/// Types that a bulk execute has sent, and whether the connection knew those of the statement before.
+#[derive(Debug)]
+pub(super) struct BulkTypes {
+    types: Vec<u8>,
+    before: ParameterTypes,
+}
+
+/// Whether the server has refused a bulk execute before it read the types.
+fn has_read_no_types(end: ResponseEnd) -> bool {
+    /// `ER_UNKNOWN_STMT_HANDLER`, `ER_UNSUPPORTED_PS`, `ER_MALFORMED_PACKET`.
+    const BEFORE_TYPES: [u16; 3] = [1243, 1295, 1835];
+    matches!(end, ResponseEnd::Err(code) if BEFORE_TYPES.contains(&code))
 }
 
 #[derive(Clone, Copy)]
 struct ExecutedStatement {
     own: u32,
     id: u32,
-    types: ByExecute<ParameterTypes>,
+    types: ParameterTypes,
 }
 
 /// The same command with another statement identifier.

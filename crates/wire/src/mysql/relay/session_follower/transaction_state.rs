@@ -53,7 +53,7 @@ impl TransactionState {
     pub(super) fn record(&mut self, end: ResponseEnd, savepoints: Savepoints) {
         match end {
             ResponseEnd::NoStatus => {}
-            ResponseEnd::Err => {
+            ResponseEnd::Err(_) => {
                 self.was_open = false;
                 if matches!(savepoints, Savepoints::MayRemain | Savepoints::ReleasedAtEnd) {
                     self.savepoints = OpenSavepoints::MayExist;

@@ -102,7 +102,8 @@ impl MySqlRelay {
         let Some(payload) = payload.get(..header.length).filter(|_| is_next) else { return Ok(None) };
         let sequence = self.next;
         self.record_status(OkPacket::parse(payload)?, payload);
-        self.record_error();
+        // The code is the proxy's own.
+        self.record_error(0);
         self.advance(None);
         Ok(Some((HEADER_BYTES + header.length, sequence)))
     }

@@ -45,34 +45,48 @@ fn parameter_types_are_added_to_a_bulk_execute() {
     assert!(site.is_clean());
 }
 
-/// The server keeps the types of each command for itself: one never replaces the other's.
+fn refused(code: u16) -> Vec<u8> {
+    let err = ErrPacket { code, sql_state: *b"HY000", message: b"no" };
+    written(|out| write_err(out, 1, &err).unwrap())
+}
+
+/// The types of one command are those of the other, unless the server has refused it before it read them.
 #[test]
-fn parameter_types_are_kept_for_each_command() {
+fn parameter_types_are_those_that_the_server_has_read_last() {
     let params = [Param::I64(7)];
-    for bulk_is_first in [false, true] {
+    for (answer, is_read) in [(ok(&OK), true), (refused(1062), true), (refused(1295), false)] {
         let mut site = Site::new();
         let own = prepare(&mut site, "INSERT INTO t VALUES (?)", 77, 1);
-        let mut commands = [bulk(own, WITH_TYPES), execute(own, &params)];
-        if !bulk_is_first {
-            commands.reverse();
-        }
-        for command in commands {
-            site.says(&command, 3);
-            site.hears(&ok(&OK));
-        }
+        site.says(&execute(own, &[Param::Bytes(b"x")]), 3);
+        site.hears(&ok(&OK));
+        site.says(&bulk(own, WITH_TYPES), 3);
+        site.hears(&answer);
         site.moves();
         site.prepared.insert(own, 5);
-        assert_eq!(site.says(&bulk(own, WITHOUT_TYPES), 3).0, bulk(5, b"\xc0\0\x08\0"));
+        let sent = site.says(&execute_without_types(own, &params), 3).0;
         site.hears(&ok(&OK));
-        assert_eq!(site.says(&execute_without_types(own, &params), 3).0, execute(5, &params));
-        site.hears(&ok(&OK));
-        // Now this connection knows both.
+        assert_eq!(sent == execute(5, &params), is_read);
+        // Now this connection knows them.
         assert_eq!(site.says(&bulk(own, WITHOUT_TYPES), 3).0, bulk(5, WITHOUT_TYPES));
-        assert_eq!(site.says(&execute_without_types(own, &params), 3).0, execute_without_types(5, &params));
-        site.hears(&[ok(&OK), ok(&OK)].concat());
+        site.hears(&ok(&OK));
         site.says(&written(|out| encode_statement_close(out, own)), 3);
-        assert_eq!(site.statements.bytes(), 0);
+        assert_eq!((site.statements.bytes(), site.follow.pending_bytes), (0, 0));
     }
+}
+
+/// A connection knows no types from a bulk execute that was refused before they were read.
+#[test]
+fn parameter_types_of_a_refused_bulk_execute_are_not_known() {
+    let params = [Param::I64(7)];
+    let mut site = Site::new();
+    let own = prepare(&mut site, "INSERT INTO t VALUES (?)", 77, 1);
+    site.says(&execute(own, &params), 3);
+    site.hears(&ok(&OK));
+    site.moves();
+    site.prepared.insert(own, 5);
+    site.says(&bulk(own, WITH_TYPES), 3);
+    site.hears(&refused(1295));
+    assert_eq!(site.says(&execute_without_types(own, &params), 3).0, execute(5, &params));
 }
 
 /// A bulk execute does not take the data that was sent ahead: it is there for the next execute.
