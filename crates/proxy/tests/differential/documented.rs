@@ -11,6 +11,8 @@ pub(crate) enum Documented {
     NoDatabase,
     /// Counted: answers that come before the client has asked for them by a `Sync` or `Flush`.
     Early,
+    /// Counted: that the columns of a statement have changed, if the client has not asked for an answer.
+    Late,
     /// Left out: whether a fetch without a cursor finds its statement.
     NoCursor,
     /// Left out: process and connection numbers, `pg_backend_pid()`, `CONNECTION_ID()`.
@@ -39,11 +41,12 @@ pub(crate) enum Documented {
 }
 
 impl Documented {
-    pub(crate) const ALL: [Self; 16] = [
+    pub(crate) const ALL: [Self; 17] = [
         Self::Lost,
         Self::FirstError,
         Self::NoDatabase,
         Self::Early,
+        Self::Late,
         Self::NoCursor,
         Self::Numbers,
         Self::Reports,
@@ -64,7 +67,7 @@ impl Documented {
             Self::Lost => "What a client sees: \"its client gets the server's last message, or …\"",
             Self::FirstError => "What a client can tell: parameters that do not fit",
             Self::NoDatabase => "What a client can tell: a statement prepared without a default database",
-            Self::Early => "What a client can tell: answers may come earlier",
+            Self::Early | Self::Late => "What a client can tell: messages without `Sync` or `Flush`",
             Self::NoCursor => "What a client can tell: a fetch without a cursor",
             Self::Numbers => "What a client sees: Cancel",
             Self::Reports => "What a client sees: Settings of the login",

@@ -227,6 +227,22 @@ fn a_setting_that_is_not_reported_is_what_it_was_at_the_last_report() {
     assert_eq!(site.down(&down, 3), down);
 }
 
+/// A `Sync` behind the data of a COPY that has failed is ignored or answered: when the client leaves, only the server knows.
+#[test]
+fn a_client_that_leaves_behind_a_failed_copy_gets_all_answers() {
+    let mut site = Site::default();
+    let data = [message(b'd', b"7"), message(b'd', b"1\tone\n")].concat();
+    site.up(&[&query("COPY u FROM STDIN")[..], &data, &sync()].concat(), 1000);
+    let copy_in = message(b'G', &[0, 0, 1, 0, 0]);
+    let failed = message(b'E', b"SERROR\0C22P04\0WCOPY u, line 1\0RNextCopyFrom\0\0");
+    let ready = answers("Z");
+    let down = [&copy_in[..], &failed, &ready].concat();
+    assert_eq!(site.down(&down, 1000), down);
+    assert_eq!(site.relay.departure(), Departure::WhenClosed);
+    assert_eq!(site.down(&ready, 1000), ready);
+    assert_eq!(site.relay.departure(), Departure::Now);
+}
+
 #[test]
 fn what_was_read_and_not_passed_on_is_owed() {
     let mut site = Site::default();

@@ -42,6 +42,15 @@ fn constants_keep_their_meaning_behind_a_set() {
         [parse("", "SELECT"), execute(""), parse("", "SET DateStyle = 'German'"), execute("")].concat();
     assert_eq!(site.up(&first, 1000), first);
     assert_eq!(site.up(&use_it, 1000), use_it);
+
+    // A `SET` that the server has skipped changes nothing.
+    for (answer, is_lost) in [("EZ", false), ("12C12CZ", true)] {
+        let mut site = moved(text, INT, &column("a", TEXT, 1));
+        let batch = [&first[..], &sync()].concat();
+        assert_eq!(site.up(&batch, 1000), batch);
+        site.down(&answers(answer), 1000);
+        assert_eq!(site.up(&use_it, 1000) == use_it, is_lost);
+    }
 }
 
 #[test]

@@ -90,8 +90,12 @@ pub(crate) fn lasting(commands: &[Command], before: Lasting) -> Lasting {
 pub(crate) fn holds(commands: &[Command], packets: &[Packet], before: Holds, lasting: Lasting) -> Holds {
     // An error or another packet without flags: the server's state is not known here.
     let unknown = if before == Holds::Transaction { Holds::Transaction } else { Holds::Maybe };
-    let is_silent = matches!(commands.last(), Some(Command::Close(_) | Command::LongData { .. }));
-    let status = packets.last().and_then(|packet| status(&packet.payload)).filter(|_| !is_silent);
+    // Definitions of parameters may end with flags, which the proxy does not read.
+    let tells_nothing = matches!(
+        commands.last(),
+        Some(Command::Close(_) | Command::LongData { .. } | Command::Prepare { .. })
+    );
+    let status = packets.last().and_then(|packet| status(&packet.payload)).filter(|_| !tells_nothing);
     let Some(Status { flags, warnings, .. }) = status else { return unknown };
     if flags & IN_TRANSACTION != 0 {
         Holds::Transaction

@@ -64,6 +64,7 @@ pub(crate) fn session(seed: u64, features: &Features) -> MySqlSession {
     }
     let mut session = Session { logins, steps };
     avoid_documented(&mut session);
+    avoid_long_data(&mut session);
     session
 }
 
@@ -91,6 +92,29 @@ fn avoid_documented(session: &mut MySqlSession) {
         }
         *messages = longer;
     }
+}
+
+/// MariaDB reads data that was sent ahead as the type that the parameter had at the last execute, see
+/// `docs/cure/what-a-client-can-tell.md`: none is sent behind a number.
+fn avoid_long_data(session: &mut MySqlSession) {
+    let mut has_had_numbers = vec![false; session.logins.len()];
+    for step in &mut session.steps {
+        let Step::Send { client, messages, .. } = step else { continue };
+        let had = &mut has_had_numbers[*client];
+        messages.retain(|message| {
+            *had |= match message {
+                Command::Execute { values, .. } => values.iter().any(is_number),
+                Command::Bulk { .. } => true,
+                _ => false,
+            };
+            !(*had && matches!(message, Command::LongData { .. }))
+        });
+    }
+    session.steps.retain(|step| !matches!(step, Step::Send { messages, .. } if messages.is_empty()));
+}
+
+fn is_number(value: &Value) -> bool {
+    matches!(value, Value::Int(_) | Value::Long(_))
 }
 
 /// Texts of one to four features.

@@ -40,11 +40,16 @@ pub(crate) fn run(
     let pins_before = site.routes[route].pins();
     let mut clients: Vec<Option<Connection>> = session.logins.iter().map(|_| None).collect();
     for (number, (step, record)) in session.steps.iter().zip(&transcript.records).enumerate() {
+        // The statement of the direct client has a cursor now, or has changed rows.
+        let mut goes_on = true;
         let outcome = match step {
             Step::Send { client, messages, cuts } => {
                 counts.messages += messages.len() as u64;
                 let (slot, login) = (&mut clients[*client], session.logins[*client]);
-                send(site, route, login, slot, messages, cuts, record).map(|equal| counts.note(equal))
+                send(site, route, login, slot, messages, cuts, record).map(|equal| {
+                    goes_on = equal != Equal::But(Documented::NoDatabase);
+                    counts.note(equal);
+                })
             }
             Step::Steal => {
                 let leaves = if number % 2 == 0 { Leaves::State } else { Leaves::Nothing };
@@ -53,6 +58,9 @@ pub(crate) fn run(
             Step::Admin(sql) => administrate(site, sql, record),
         };
         outcome.map_err(|failure| Box::new(Failure { step: Some(number), ..failure }))?;
+        if !goes_on {
+            break;
+        }
     }
     for mut client in clients.into_iter().flatten() {
         leave(&mut client)?;

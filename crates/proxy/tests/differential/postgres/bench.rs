@@ -16,12 +16,14 @@ use crate::proxies::{DIRECT, PLANS, Plan, Pooling, Proxy};
 use crate::site::{PORT, open_lab, start_of};
 
 /// Changes nothing that clients see.
-const SERVER_SETTINGS: [(&str, &str); 4] = [
+const SERVER_SETTINGS: [(&str, &str); 5] = [
     ("fsync", "off"),
     ("full_page_writes", "off"),
     ("max_prepared_transactions", "4"),
     // Plans would depend on when it ran.
     ("autovacuum", "off"),
+    // Nor on what it has counted.
+    ("enable_seqscan", "off"),
 ];
 /// The lab's role, which may log in through the unix socket.
 const CONTROL: &str = "ciphertoll";

@@ -21,6 +21,8 @@ pub(crate) struct Connection {
     pub(crate) ended: bool,
     /// Messages that came before those of the direct answer.
     pub(crate) early: Vec<Message>,
+    /// Messages of direct answers that have not come yet.
+    pub(crate) late: Vec<Message>,
     /// The status of the last `ReadyForQuery`.
     pub(crate) status: u8,
 }
@@ -56,6 +58,7 @@ impl Connection {
             settings,
             ended: false,
             early: Vec::new(),
+            late: Vec::new(),
             status: 0,
         };
         connection.write(&bytes);

@@ -100,12 +100,14 @@ fn log_in(
 /// Receives as many messages as the server has sent directly.
 fn compare(connection: &mut Connection, record: &Record) -> Result<Equal, Failure> {
     let (mut until, mut received) = (Instant::now() + DEADLINE, std::mem::take(&mut connection.early));
+    let mut expected = std::mem::take(&mut connection.late);
+    expected.extend_from_slice(&record.messages);
     let process_id = connection.process_id;
     let mut is_different = false;
-    while received.len() < record.messages.len() || record.end == End::Closed {
+    while received.len() < expected.len() || record.end == End::Closed {
         let Some(message) = connection.next(until) else { break };
         let Some(message) = message.comparable(process_id) else { continue };
-        if !is_different && record.messages.get(received.len()) != Some(&message) {
+        if !is_different && expected.get(received.len()) != Some(&message) {
             until = until.min(Instant::now() + REST);
             is_different = true;
         }
@@ -116,16 +118,20 @@ fn compare(connection: &mut Connection, record: &Record) -> Result<Equal, Failur
         std::iter::from_fn(|| connection.take()).filter_map(|message| message.comparable(process_id)),
     );
     let end = if connection.ended { End::Closed } else { End::Open };
-    if received != record.messages || end != record.end {
+    if received != expected || end != record.end {
         return match received.split_last() {
-            Some((lost, rest)) if end == record.end && rest == record.messages && is_lost(lost) => {
+            Some((lost, rest)) if end == record.end && rest == expected && is_lost(lost) => {
                 Ok(Equal::But(Documented::Lost))
             }
-            _ if end == record.end && are_early(&record.messages, &received) => {
-                connection.early = received.split_off(record.messages.len());
+            _ if end == record.end && are_early(&expected, &received) => {
+                connection.early = received.split_off(expected.len());
                 Ok(Equal::But(Documented::Early))
             }
-            _ if end == record.end && differ_in_error(&record.messages, &received) => {
+            _ if end == record.end && is_late(&expected, &received) => {
+                connection.late = expected.split_off(received.len());
+                Ok(Equal::But(Documented::Late))
+            }
+            _ if end == record.end && differ_in_error(&expected, &received) => {
                 Ok(Equal::But(Documented::FirstError))
             }
             _ => Err(difference(record, &received, end)),
@@ -150,22 +156,28 @@ fn are_early(direct: &[Message], proxied: &[Message]) -> bool {
     is_owed && proxied.starts_with(direct) && proxied.iter().all(|message| message.kind != b'E')
 }
 
+/// Whether only the last answer is missing, which nothing has asked for: that the columns of a statement have changed.
+fn is_late(direct: &[Message], proxied: &[Message]) -> bool {
+    direct.split_last().is_some_and(|(last, rest)| rest == proxied && is_error(last, &["0A000"]))
+}
+
+fn is_error(message: &Message, states: &[&str]) -> bool {
+    message.kind == b'E'
+        && message.field(b'C').is_some_and(|state| states.iter().any(|known| *known == state))
+}
+
 /// Whether only an error differs, of which the server shows one about parameters, and the proxy one about tables.
 fn differ_in_error(direct: &[Message], proxied: &[Message]) -> bool {
     const OF_PARAMETERS: [&str; 5] = ["08P01", "22P02", "22P03", "22021", "42601"];
     const OF_TABLES: [&str; 6] = ["0A000", "42P01", "42703", "42883", "42804", "42846"];
     let mut differences = direct.iter().zip(proxied).filter(|(direct, proxied)| direct != proxied);
-    let is_error = |message: &Message, states: &[&str]| {
-        message.kind == b'E'
-            && message.field(b'C').is_some_and(|state| states.iter().any(|known| *known == state))
-    };
     direct.len() == proxied.len()
         && differences
             .all(|(direct, proxied)| is_error(direct, &OF_PARAMETERS) && is_error(proxied, &OF_TABLES))
 }
 
 fn is_lost(message: &Message) -> bool {
-    message.kind == b'E' && message.field(b'C').is_some_and(|state| state == "08006")
+    is_error(message, &["08006"])
 }
 
 /// Waits until the proxy and its connections have done what they were sent, although nothing tells.

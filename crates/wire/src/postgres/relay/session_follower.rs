@@ -62,7 +62,9 @@ pub struct SessionFollower {
     /// What the session may have left on the connection, transactions included.
     remains: Remains,
     /// Whether a command may have changed `standard_conforming_strings` that was not answered yet.
-    strings: Strings,
+    strings: Reading,
+    /// Constants of statements: behind a command that is not answered yet, they may mean something else.
+    constants: Reading,
     /// The statement of the last `Parse`, if the server will not be asked to describe it otherwise.
     undescribed: Option<Undescribed>,
     /// Portals of statements with effects.
@@ -89,8 +91,9 @@ pub struct Followed<'a> {
     pub prepared: &'a mut ConnectionStatements,
 }
 
+/// How the server reads texts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-enum Strings {
+enum Reading {
     #[default]
     AsReported,
     MayChange,
@@ -161,8 +164,8 @@ impl SessionFollower {
     /// How the server will read the client's next text.
     fn string_syntax(&self, parameters: &Parameters) -> StringSyntax {
         match self.strings {
-            Strings::AsReported => parameters.string_syntax(),
-            Strings::MayChange => StringSyntax::Unknown,
+            Reading::AsReported => parameters.string_syntax(),
+            Reading::MayChange => StringSyntax::Unknown,
         }
     }
 
@@ -192,7 +195,7 @@ impl SessionFollower {
 
     /// Everything is answered: reported settings are the server's.
     fn is_answered(&mut self) {
-        self.strings = Strings::AsReported;
+        (self.strings, self.constants) = (Reading::AsReported, Reading::AsReported);
     }
 
     /// The server has executed a command with these effects.

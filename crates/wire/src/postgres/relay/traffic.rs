@@ -400,8 +400,8 @@ impl PostgresRelay {
     pub fn departure(&self) -> Departure {
         match self.outlook() {
             Outlook::Owed => Departure::WhenAnswered,
-            Outlook::Unfinished | Outlook::Unknown(_) => Departure::WhenClosed,
-            Outlook::Clean | Outlook::CleanUnlessMore => Departure::Now,
+            Outlook::CleanUnlessMore | Outlook::Unfinished | Outlook::Unknown(_) => Departure::WhenClosed,
+            Outlook::Clean => Departure::Now,
         }
     }
 

@@ -208,7 +208,15 @@ impl Followed<'_> {
             return self.discard_all();
         }
         self.deallocated(tag, statement.effects.deallocations.first());
-        self.follower.apply(&statement.effects);
+        self.apply(&statement.effects);
+    }
+
+    /// The server has executed a command with these effects.
+    fn apply(&mut self, effects: &Effects) {
+        if effects.may_change_constants() {
+            self.statements.forget_constants(self.prepared);
+        }
+        self.follower.apply(effects);
     }
 
     fn described(&mut self, note: DescribeNote, columns: Option<Columns>) -> Result<(), Error> {
@@ -307,7 +315,7 @@ impl Followed<'_> {
             self.statements.remove(b"");
             self.prepared.remove(b"");
             if let Some(Note::Query(note)) = note.as_deref() {
-                self.follower.apply(&note.effects);
+                self.apply(&note.effects);
             }
         }
         if let Some(Note::InsertedSync) = completed.and_then(|sent| sent.note).as_deref() {

@@ -15,7 +15,7 @@ use crate::postgres::{
         backend_model::SentKind,
         session_follower::{
             BatchEnd, BatchExecution, Followed, FollowedModel, LONG_STATEMENTS, MAX_STATEMENT_BYTES,
-            MessageAction, PayloadReader, Speculation, Strings, Undescribed, Wait, left_by_parse,
+            MessageAction, PayloadReader, Reading, Speculation, Undescribed, Wait, left_by_parse,
             names::{BindNames, ReferencedName, name_at, referenced_name},
             notes::{DescribeNote, DescribePurpose, Failure, Note, QueryNote},
             own_messages::describe,
@@ -244,7 +244,7 @@ impl Followed<'_> {
                 return Ok(Some(action));
             }
         }
-        self.statements.forget_constants(self.prepared);
+        self.follower.constants = Reading::MayChange;
         Ok(None)
     }
 
@@ -256,7 +256,7 @@ impl Followed<'_> {
             return;
         }
         if effects.may_change_strings() {
-            self.follower.strings = Strings::MayChange;
+            self.follower.strings = Reading::MayChange;
         }
         let Some(last) = model.last_mut().filter(|last| last.kind == SentKind::Query) else { return };
         if let Some(Note::Query(note)) = last.note.as_deref_mut() {
@@ -359,7 +359,7 @@ impl Followed<'_> {
             }
             self.follower.is_preparing = false;
             if statement.effects.may_change_strings() {
-                self.follower.strings = Strings::MayChange;
+                self.follower.strings = Reading::MayChange;
             }
             self.follower.notes_portals = true;
         }

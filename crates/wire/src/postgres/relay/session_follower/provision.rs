@@ -11,7 +11,7 @@ use crate::postgres::{
     relay::{
         backend_model::{Sent, SentKind},
         session_follower::{
-            BatchExecution, Followed, FollowedModel, MessageAction, Speculation, left_by_parse,
+            BatchExecution, Followed, FollowedModel, MessageAction, Reading, Speculation, left_by_parse,
             notes::{DescribePurpose, Failure, Note},
             own_messages::{close, describe, put_refusal},
             shape::Shape,
@@ -208,7 +208,9 @@ impl Followed<'_> {
         insert: &mut Vec<u8>,
         model: &mut FollowedModel,
     ) -> Result<bool, Error> {
-        let Some(shape) = statement.shape.get().filter(|_| statement.is_portable()) else { return Ok(false) };
+        let means_the_same = self.follower.constants == Reading::AsReported || !statement.has_constants();
+        let is_portable = statement.is_portable() && means_the_same;
+        let Some(shape) = statement.shape.get().filter(|_| is_portable) else { return Ok(false) };
         self.close_stand_in(name, insert, model)?;
         insert.extend_from_slice(&shape.typed_parse(&statement.message)?);
         self.follower.leave(left_by_parse(name));

@@ -78,7 +78,7 @@ impl ClientStatement {
         self.effects.constants < Constants::OfTheTime && !self.effects.named.executes_any()
     }
 
-    fn has_constants(&self) -> bool {
+    pub(super) fn has_constants(&self) -> bool {
         self.effects.constants > Constants::None
     }
 
