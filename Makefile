@@ -127,9 +127,9 @@ bench-tde: ## measure page encryption: the cost per page, and the CPU cost per t
 	@echo "Write rows; goal: at most 1.03 times the CPU"
 	@$(TARGET)/release/ciphertoll $(BENCH_TDE) --workload tpcb-like --scale 100000
 
-tde-proof: ## test page encryption on every installed PostgreSQL, and on 14, 16, 17 and 18 (fetches 60 MB); names each
+tde-proof: ## test page encryption on every installed PostgreSQL, and on 14, 16, 17 and 18, which it fetches; names each
 	@scripts/setup test
-	@scripts/fetch-servers 'postgres-14 postgres-16 postgres-17 postgres-18' $(CARGO)
+	@scripts/fetch-servers 'postgres-14 postgres-16 postgres-17 postgres-18 debian-sid:postgres-18' $(CARGO)
 	@$(CARGO) test --locked -p ciphertoll-tde -p ciphertoll-tde-preload $(ARGS) -- --nocapture
 
 truth: ## measure known answers: plain against plain, and an injected delay (ARGS='--at-rest none,gocryptfs' compares two drivers on encrypted files)

@@ -448,6 +448,9 @@ impl<N> BackendModel<N> {
         if let Some(reason) = self.doubt {
             return Outlook::Unknown(reason);
         }
+        if self.is_at_rest() {
+            return if self.spare_ready > 0 { Outlook::CleanUnlessMore } else { Outlook::Clean };
+        }
         let mut is_copying_in = self.copy == Copy::In;
         // Of a COPY that needs more data nothing is answered, nor of a `Sync` in its data.
         let is_owed = |sent: &Sent<N>| {
@@ -461,14 +464,24 @@ impl<N> BackendModel<N> {
             return Outlook::Owed;
         }
         let has_commands = || self.front.iter().chain(&self.rest).any(|sent| !sent.kind.is_of_copy());
-        if self.copy == Copy::In
+        let is_unfinished = self.copy == Copy::In
             || self.skip != Skip::None
             || self.batch == ImplicitTransaction::Open
-            || has_commands()
-        {
-            return Outlook::Unfinished;
+            || has_commands();
+        match is_unfinished {
+            true => Outlook::Unfinished,
+            false if self.spare_ready > 0 => Outlook::CleanUnlessMore,
+            false => Outlook::Clean,
         }
-        if self.spare_ready > 0 { Outlook::CleanUnlessMore } else { Outlook::Clean }
+    }
+
+    /// Whether the server has read everything and awaits commands: most of the time.
+    fn is_at_rest(&self) -> bool {
+        self.front.is_none()
+            && self.rest.is_empty()
+            && self.copy == Copy::None
+            && self.skip == Skip::None
+            && self.batch == ImplicitTransaction::Ended
     }
 }
 
