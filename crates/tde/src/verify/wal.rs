@@ -34,7 +34,11 @@ pub(super) enum PageAge {
 }
 
 impl NamedPlace {
+    /// `None` also if `pg_control`, which has the size of segments, cannot be read.
     pub(super) fn of(name: &[u8], segment_bytes: u64) -> Option<Self> {
+        if segment_bytes == 0 {
+            return None;
+        }
         let digits = std::str::from_utf8(name.get(..SEGMENT_NAME_DIGITS)?).ok()?;
         let number = |at: usize| u32::from_str_radix(&digits[at..at + 8], 16).ok();
         let (timeline, high, low) = (number(0)?, number(8)?, number(16)?);
