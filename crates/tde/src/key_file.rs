@@ -59,7 +59,7 @@ impl KeyFileFormat {
     /// That of new clusters. All others must be upgraded.
     pub const NEWEST: Self = Self::JoinedTails;
 
-    fn version(self) -> u16 {
+    pub fn version(self) -> u16 {
         match self {
             Self::MayBeUnsealed => 1,
             Self::Sealed => 2,

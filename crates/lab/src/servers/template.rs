@@ -12,6 +12,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
 use ciphertoll_model::{AtRest, SecurityLevel, ServerLevel, Tde, TdeCipher};
+use ciphertoll_tde::KeyFileFormat;
 use sha1::{Digest, Sha1};
 
 use crate::at_rest::native::{self, NativeKeys};
@@ -111,14 +112,10 @@ fn find_encryption(helper: &Path, build: &Build, at_rest: AtRest) -> Result<Opti
 pub(crate) fn path(cache: &Path, build: &Build, content: TemplateContent) -> Result<PathBuf, Error> {
     let at_rest = match content.at_rest {
         // An encrypting file system does not change the files.
-        AtRest::None | AtRest::AsIs | AtRest::Gocryptfs | AtRest::Fscrypt => "",
-        AtRest::Native => engines::native_encryption(build.engine)?.properties().template_suffix,
-        // The instructions that were used make no difference.
-        AtRest::Tde(tde) => match tde.cipher {
-            TdeCipher::Aes256 => "-tde-aes256",
-            TdeCipher::Aes128 => "-tde-aes128",
-            TdeCipher::Null => "-tde-null",
-        },
+        AtRest::None | AtRest::AsIs | AtRest::Gocryptfs | AtRest::Fscrypt => String::new(),
+        AtRest::Native => engines::native_encryption(build.engine)?.properties().template_suffix.to_owned(),
+        // The instructions that were used make no difference. A server refuses clusters of earlier formats.
+        AtRest::Tde(tde) => page_encryption(tde.cipher, KeyFileFormat::NEWEST),
     };
     let program = &build.server_program;
     let metadata = fs::metadata(program).context("inspect", program)?;
@@ -127,6 +124,16 @@ pub(crate) fn path(cache: &Path, build: &Build, content: TemplateContent) -> Res
     let short = hex(&digest[..6]);
     let tables = content.tables.key();
     Ok(cache.join(format!("{}-{}-{tables}{at_rest}-{short}", build.engine.label(), build.version)))
+}
+
+/// What the name of a template says of the library's encryption.
+fn page_encryption(cipher: TdeCipher, format: KeyFileFormat) -> String {
+    let cipher = match cipher {
+        TdeCipher::Aes256 => "aes256",
+        TdeCipher::Aes128 => "aes128",
+        TdeCipher::Null => "null",
+    };
+    format!("-tde{}-{cipher}", format.version())
 }
 
 /// Creates and loads a data directory in the scratch directory; returns its path and that of its keys.
@@ -236,4 +243,16 @@ fn move_to_cache(data: &Path, target: &Path) -> Result<(), Error> {
     }
     files::copy_directory(data, &partial, RunAs::Ourselves)?;
     fs::rename(&partial, target).context("keep", target)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn encrypted_templates_of_an_earlier_format_are_not_used() {
+        let named = |format| page_encryption(TdeCipher::Aes256, format);
+        assert_eq!(named(KeyFileFormat::JoinedTails), "-tde3-aes256");
+        assert_ne!(named(KeyFileFormat::NEWEST), named(KeyFileFormat::Sealed));
+    }
 }
