@@ -341,10 +341,23 @@ impl SessionFollower {
             self.pending_bytes += types.len();
             return Some(Box::new(BulkTypes { types: types.to_vec(), before }));
         }
+        self.forget_pending_types(own);
         if is_bulk || !statements.store_types(own, types) {
             self.changes.effects.pins(TOO_LONG);
         }
         None
+    }
+
+    /// A later execute has types: those of bulk executes that are not answered yet count no more.
+    fn forget_pending_types(&mut self, own: u32) {
+        for pending in &mut self.pending {
+            if let PendingCommand::Execute(executed, _, types) = pending
+                && *executed == own
+                && let Some(types) = types.take()
+            {
+                self.pending_bytes -= types.types.len();
+            }
+        }
     }
 }
 

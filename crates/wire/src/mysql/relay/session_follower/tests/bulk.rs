@@ -74,6 +74,20 @@ fn parameter_types_are_those_that_the_server_has_read_last() {
     }
 }
 
+/// The answer to a bulk execute comes when a later command has sent other types.
+#[test]
+fn parameter_types_of_a_later_execute_count() {
+    let text = [Param::Bytes(b"x")];
+    let mut site = Site::new();
+    let own = prepare(&mut site, "INSERT INTO t VALUES (?)", 77, 1);
+    site.says(&[bulk(own, WITH_TYPES), execute(own, &text)].concat(), 3);
+    site.hears(&[ok(&OK), ok(&OK)].concat());
+    site.moves();
+    site.prepared.insert(own, 5);
+    assert_eq!(site.says(&execute_without_types(own, &text), 3).0, execute(5, &text));
+    assert_eq!(site.follow.pending_bytes, 0);
+}
+
 /// A connection knows no types from a bulk execute that was refused before they were read.
 #[test]
 fn parameter_types_of_a_refused_bulk_execute_are_not_known() {
