@@ -6,7 +6,7 @@ use ciphertoll_wire::postgres::relay::{
     ServerBytes, SessionFollower,
 };
 use ciphertoll_wire::postgres::server::write_parameter_status;
-use ciphertoll_wire::postgres::sql::{Discard, Effects, OF_CONSTANTS, OF_TEXTS, Remains};
+use ciphertoll_wire::postgres::sql::{Discard, Effects, OF_CONSTANTS, OF_TEXTS, Remains, SetConfig};
 use ciphertoll_wire::postgres::{Error, Parameters, Severity, TextEncoding, TransactionStatus};
 use ciphertoll_wire::relay::Departure;
 
@@ -201,9 +201,8 @@ impl ClientSession {
         if !is_clean || self.command.is_some() || !self.has_input || pooled.follower.is_preparing() {
             return SessionPhase::Active;
         }
-        let effects = pooled.follower.settle();
-        if !effects.is_none() {
-            pooled.record_effects(effects, backend);
+        if let Some(effects) = pooled.follower.settle() {
+            pooled.record_effects(*effects, backend);
         }
         if let Some(reason) = self.relay.ends_with_client().or_else(|| pooled.request.ends_with_client()) {
             pooled.ends_with_client = Some(reason);
@@ -313,13 +312,17 @@ impl ProtocolSession for ClientSession {
         refusal.write(out);
     }
 
-    fn query_settings(&mut self, _: &BackendState, to_server: &mut Vec<u8>) -> SessionResult<()> {
+    fn query_settings(&mut self, backend: &BackendState, to_server: &mut Vec<u8>) -> SessionResult<()> {
         let Some(pooled) = &mut self.pooled else { return Ok(()) };
         if self.relay.owes_own(&pooled.follower) {
             return Ok(self.relay.write_own(&mut pooled.follower, to_server)?);
         }
+        // The query replaces the statement without a name.
+        let undescribed = pooled.request.statements.undescribed(&backend.prepared);
+        pooled.follower.describes_unnamed();
+        let describing = InternalCommand::describe(undescribed, to_server)?;
         let command = InternalCommand::values(pooled.unreported.iter().map(Vec::as_slice), to_server)?;
-        self.command = Some((CommandPurpose::QueryValues, command));
+        self.command = Some((CommandPurpose::QueryValues, describing(command)));
         Ok(())
     }
 
@@ -421,7 +424,8 @@ impl TransactionPooling {
         if let Some(reason) = effects.pin {
             self.pin.set(reason);
         }
-        if self.pin != PinState::None && effects.may_define_custom() {
+        let is_known = self.pin == PinState::None && effects.calls_set_config == SetConfig::No;
+        if !is_known && effects.may_define_custom() {
             self.ends_with_client = Some(CUSTOM_SETTING);
         }
         // What is set for a transaction does not change what the session has.

@@ -147,11 +147,11 @@ impl StartupRequest {
     /// session ends.
     pub(crate) fn custom_settings(&self) -> u64 {
         let settings = self.parameters.settings.iter().chain(&self.changed);
-        let names: BTreeSet<String> =
-            settings.filter(|(name, _)| is_custom(name)).map(|(name, _)| name.to_ascii_lowercase()).collect();
-        if names.is_empty() {
+        let mut custom = settings.filter(|(name, _)| is_custom(name)).peekable();
+        if custom.peek().is_none() {
             return 0;
         }
+        let names: BTreeSet<String> = custom.map(|(name, _)| name.to_ascii_lowercase()).collect();
         let mut hasher = DefaultHasher::new();
         names.hash(&mut hasher);
         hasher.finish().max(1)

@@ -195,6 +195,11 @@ fn prepared(site: &mut Site) {
     prepare(&mut first, "", "SELECT 'unnamed'");
     run(&mut second, "s");
     assert_eq!(run(&mut first, "").1, ["unnamed"]);
+    // Also when the proxy has queried the setting that it has set.
+    prepare(&mut first, "", "SET LOCAL app.own = 'x'");
+    for _ in 0..2 {
+        assert_eq!(run(&mut first, "").0, "2NCZ");
+    }
 }
 
 fn pipeline(site: &mut Site) {

@@ -431,7 +431,7 @@ fn too_long_statements_pin() {
     // Such a statement is used on its connection.
     let use_it = [execute("s4"), sync()].concat();
     assert_eq!(site.up(&use_it, 1000), use_it);
-    assert_eq!(site.follow.settle().pin, Some("prepared statements that are too long"));
+    assert_eq!(site.follow.settle().unwrap_or_default().pin, Some("prepared statements that are too long"));
 }
 
 #[test]
@@ -481,7 +481,7 @@ fn texts_follow_the_server_setting() {
         set(&mut site, value);
         site.up(&commands.concat(), 1000);
         site.down(&answers(&"CZ".repeat(commands.len())), 1000);
-        site.follow.settle().pin
+        site.follow.settle().unwrap_or_default().pin
     };
     assert_eq!(pin(&[query(behind)], b"on"), Some("LISTEN"));
     assert_eq!(pin(&[query(within)], b"off"), None);
@@ -496,7 +496,7 @@ fn texts_follow_the_server_setting() {
     set(&mut site, b"on");
     site.up(&query(behind), 1000);
     site.down(&answers("CZ"), 1000);
-    assert_eq!(site.follow.settle().pin, Some("LISTEN"));
+    assert_eq!(site.follow.settle().unwrap_or_default().pin, Some("LISTEN"));
     // A portal changes it when it is executed, which the server reports before the `ReadyForQuery`.
     let mut site = Site::default();
     set(&mut site, b"on");
@@ -504,7 +504,20 @@ fn texts_follow_the_server_setting() {
     site.down(&answers("1tnZ"), 1000);
     site.up(&[execute("s"), parse("", within), execute(""), sync()].concat(), 1000);
     site.down(&answers("2C12CZ"), 1000);
-    assert!(site.follow.settle().pin.is_some());
+    assert!(site.follow.settle().unwrap_or_default().pin.is_some());
+}
+
+#[test]
+fn a_discard_leaves_that_custom_settings_exist() {
+    let mut site = Site::default();
+    let custom =
+        [query("RESET App.x"), query("SET work_mem = '1MB'"), query("SET LOCAL app.y = '1'")].concat();
+    site.up(&[custom, query("DISCARD ALL")].concat(), 1000);
+    site.down(&[answers("CZCZCZ"), message(b'C', b"DISCARD ALL\0"), answers("Z")].concat(), 1000);
+    let effects = site.follow.settle().unwrap();
+    assert_eq!((effects.discard, &effects.settings[..]), (Discard::All, &[b"app.x".to_vec()][..]));
+    assert_eq!(effects.local_custom, [b"app.y".to_vec()]);
+    assert!(effects.may_define_custom());
 }
 
 #[test]
@@ -516,10 +529,10 @@ fn a_failed_discard_undoes_nothing() {
             let mut site = Site::default();
             site.up(&[query("LISTEN x"), query("DISCARD ALL"), query(later)].concat(), piece);
             assert_eq!(site.down(down, piece), down);
-            effects.push(site.follow.settle());
+            effects.push(site.follow.settle().unwrap_or_default());
         }
         assert!(effects.windows(2).all(|pair| pair[0] == pair[1]), "{effects:?}");
-        let Effects { pin, discard, .. } = effects.remove(0);
+        let Effects { pin, discard, .. } = *effects.remove(0);
         (pin, discard)
     };
     let succeeded = [answers("CZ"), confirmed(), answers("CZ")].concat();
@@ -567,7 +580,7 @@ proptest! {
             let mut site = Site::default();
             let sent = site.up(&up, piece);
             let told = site.down(&down, piece);
-            let effects: Effects = site.follow.settle();
+            let effects = site.follow.settle();
             (sent, told, effects, site.statements)
         };
         prop_assert_eq!(run(piece), run(usize::MAX));

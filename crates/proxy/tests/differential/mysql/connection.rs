@@ -30,11 +30,21 @@ pub(crate) struct Connection {
     sequence: u8,
 }
 
+/// `ER_LOCK_WAIT_TIMEOUT`.
+pub(crate) const LOCKED: u16 = 1205;
+
 /// A packet, as it came.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Packet {
     pub(crate) sequence: u8,
     pub(crate) payload: Vec<u8>,
+}
+
+impl Packet {
+    pub(crate) fn is_of_lock_timeout(&self) -> bool {
+        let [low, high] = LOCKED.to_le_bytes();
+        self.payload.starts_with(&[0xff, low, high])
+    }
 }
 
 impl Connection {

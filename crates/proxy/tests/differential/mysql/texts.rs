@@ -233,7 +233,7 @@ pub(crate) const TEXTS: &[(Feature, &[&str])] = &[
             "SELECT LAST_INSERT_ID()",
             "UPDATE t SET n = LAST_INSERT_ID(77) WHERE id = 1",
             "SELECT LAST_INSERT_ID(88)",
-            "INSERT INTO t(id, v) VALUES (50, 'own')",
+            "INSERT INTO t(id, v) VALUES (50, LAST_INSERT_ID(50))",
         ],
     ),
     (

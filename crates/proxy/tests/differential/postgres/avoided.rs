@@ -44,6 +44,13 @@ pub(crate) fn avoid_documented(session: &mut PostgresSession) {
     {
         session.steps.retain(|step| !matches!(step, Step::Admin(sql) if sql.contains(SHADOWING)));
     }
+    let leaves = |message: &Frontend| matches!(message, Frontend::Terminate);
+    let any_leaves =
+        |step: &Step<Frontend>| matches!(step, Step::Send { messages, .. } if messages.iter().any(leaves));
+    if session.steps.iter().any(any_leaves) {
+        // A client that has just left has its locks until its connection is reset.
+        rewrite(session, |_, sql| sql.replace("pg_try_advisory_lock", "pg_advisory_lock"));
+    }
     if has(session, &KEPT) {
         rewrite(session, |_, sql| sql.replace("PREPARE TRANSACTION 'x'", "COMMIT"));
     }

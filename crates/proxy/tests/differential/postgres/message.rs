@@ -173,6 +173,10 @@ impl Message {
         Some(Self { kind, body })
     }
 
+    pub(crate) fn is_of_lock_timeout(&self) -> bool {
+        self.kind == b'E' && self.body.split(|&byte| byte == 0).any(|field| field == b"C55P03")
+    }
+
     /// What two routes have in common. `None` for what comes at other times, or to one route only.
     pub(crate) fn comparable(&self, process_id: u32) -> Option<Self> {
         let body = match self.kind {

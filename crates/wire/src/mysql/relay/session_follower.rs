@@ -138,11 +138,22 @@ enum PendingCommand {
     ExecuteLast(u8, Vec<u8>),
     Fetch(u32),
     /// `COM_STMT_RESET`.
-    ResetStatement(u32),
+    ResetStatement {
+        own: u32,
+        data: ResetData,
+    },
     Option(u16),
     Reset,
     /// The client gets this ERR in place of the server's OK.
     Refused(Vec<u8>),
+}
+
+/// When the data were sent that the client has sent ahead of a statement.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum ResetData {
+    /// Before the `COM_STMT_RESET`, which removes them.
+    Earlier,
+    Later,
 }
 
 /// What to do with a client's bytes.

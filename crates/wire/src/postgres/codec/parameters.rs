@@ -31,12 +31,21 @@ pub struct Parameters {
     encoding: TextEncoding,
 }
 
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone)]
 struct Pair {
     name: Arc<[u8]>,
     value: Arc<[u8]>,
     hash: u64,
 }
+
+impl PartialEq for Pair {
+    fn eq(&self, other: &Self) -> bool {
+        let is_same = |own: &Arc<[u8]>, other: &Arc<[u8]>| Arc::ptr_eq(own, other) || own == other;
+        self.hash == other.hash && is_same(&self.name, &other.name) && is_same(&self.value, &other.value)
+    }
+}
+
+impl Eq for Pair {}
 
 impl PartialEq for Parameters {
     fn eq(&self, other: &Self) -> bool {
@@ -101,7 +110,12 @@ impl Parameters {
 
     /// The server has sent a `ReadyForQuery`, in front of which it reports what differs from its last report. So what it
     /// has not reported has that value: returns the settings that were assumed to have another one, with their values.
+    #[inline]
     pub fn settle(&mut self) -> Result<Vec<AssumedSetting>, Error> {
+        if self.assumed.is_empty() { Ok(Vec::new()) } else { self.settle_assumed() }
+    }
+
+    fn settle_assumed(&mut self) -> Result<Vec<AssumedSetting>, Error> {
         let wrong = std::mem::take(&mut self.assumed);
         for (name, last) in &wrong {
             self.set(name, last)?;

@@ -29,7 +29,7 @@ use crate::postgres::{
         framer::{Piece, checked_header},
         session_follower::{notes::Note, statements::ClientStatement},
     },
-    sql::effects::{ArrivingText, Discard, Effects, Remains},
+    sql::effects::{ArrivingText, Effects, Remains},
 };
 
 pub(crate) use answers::{ReplyAction, needed_bytes, write_probe};
@@ -57,8 +57,8 @@ pub(crate) type FollowedModel = BackendModel<Option<Box<Note>>>;
 #[derive(Debug, Default)]
 pub struct SessionFollower {
     payload_reader: PayloadReader,
-    /// Effects that outlive the transaction. The server has confirmed their commands.
-    effects: Effects,
+    /// Effects that outlive the transaction, if there are any. The server has confirmed their commands.
+    effects: Option<Box<Effects>>,
     /// What the session may have left on the connection, transactions included.
     remains: Remains,
     /// Whether a command may have changed `standard_conforming_strings` that was not answered yet.
@@ -202,28 +202,40 @@ impl SessionFollower {
     fn apply(&mut self, effects: &Effects) {
         self.leave(effects.remains);
         if !effects.is_none() {
-            self.effects.merge(effects);
+            self.effects.get_or_insert_default().merge(effects);
         }
     }
 
     /// The server has executed a `DISCARD ALL`.
     fn discard_all(&mut self) {
-        self.effects = Effects { discard: Discard::All, ..Effects::default() };
+        let before = self.effects.take().unwrap_or_default();
+        self.effects = Some(Box::new(before.discarded()));
         self.portals.clear();
     }
 
     /// Whether a transaction that has not ended may have defined custom settings. They exist until the session ends.
     pub fn may_have_defined_custom(&self) -> bool {
-        self.effects.may_define_custom()
+        self.effects.as_deref().is_some_and(Effects::may_define_custom)
     }
 
-    /// All replies were read and no transaction is open: the effects since the last call.
-    pub fn settle(&mut self) -> Effects {
-        self.portals.clear();
+    /// The proxy has the statement without a name described.
+    pub fn describes_unnamed(&mut self) {
+        self.undescribed.take_if(|last| last.name.is_empty());
+    }
+
+    fn pins(&mut self, what: &'static str) {
+        self.effects.get_or_insert_default().pin.get_or_insert(what);
+    }
+
+    /// All replies were read and no transaction is open: the effects since the last call, if there are any.
+    pub fn settle(&mut self) -> Option<Box<Effects>> {
+        if !self.portals.is_empty() {
+            self.portals.clear();
+        }
         self.notes_portals = false;
         self.unusable.clear();
         self.is_answered();
-        std::mem::take(&mut self.effects)
+        self.effects.take()
     }
 }
 

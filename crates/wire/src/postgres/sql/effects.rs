@@ -203,6 +203,13 @@ impl Effects {
         }
     }
 
+    /// What a `DISCARD ALL` leaves of it: the custom settings exist until the session ends.
+    pub(crate) fn discarded(self) -> Self {
+        let Self { mut settings, local_custom, calls_set_config, .. } = self;
+        settings.retain(|name| name.contains(&b'.'));
+        Self { settings, local_custom, calls_set_config, discard: Discard::All, ..Self::default() }
+    }
+
     /// Adds everything that a prepared statement does which this text executes.
     pub(crate) fn execute(&mut self, statement: &Self) {
         self.merge(statement);

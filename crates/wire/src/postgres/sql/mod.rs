@@ -8,5 +8,5 @@ pub(crate) mod unresettable;
 pub use super::codec::text_rules::StringSyntax;
 pub use effects::{
     Constants, Deallocation, Discard, Effects, NameUse, NamedStatements, OF_CONSTANTS, OF_TEXTS, Remains,
-    TextReader,
+    SetConfig, TextReader,
 };

@@ -11,7 +11,7 @@ use crate::mysql::{
         observer::{CompletedResponse, CursorState, ResponseEnd},
         prepared_statements::{ClientStatement, ClientStatements, ConnectionStatements},
         session_follower::{
-            Diagnostics, MAX_OPEN, PendingCommand, ServerBytes, SessionChanges, SessionFollower,
+            Diagnostics, MAX_OPEN, PendingCommand, ResetData, ServerBytes, SessionChanges, SessionFollower,
             SessionReset, SettingFlags, StatusFlags, transaction_state::TransactionState,
         },
         text_context::TextContext,
@@ -132,9 +132,11 @@ impl SessionFollower {
             (Some(PendingCommand::Fetch(own)), ResponseEnd::Ok(ok)) if ok.last_row_was_sent() => {
                 self.cursors.remove(&own);
             }
-            (Some(PendingCommand::ResetStatement(own)), ResponseEnd::Ok(_)) => {
+            (Some(PendingCommand::ResetStatement { own, data }), ResponseEnd::Ok(_)) => {
                 self.cursors.remove(&own);
-                self.long_data.remove(&own);
+                if data == ResetData::Earlier {
+                    self.long_data.remove(&own);
+                }
             }
             (Some(PendingCommand::Option(option)), ResponseEnd::Ok(_)) => self.changes.option = Some(option),
             (Some(PendingCommand::Reset), ResponseEnd::Ok(_)) => {

@@ -12,7 +12,7 @@ use crate::mysql::{
         prepared_statements::{
             ClientStatements, ConnectionStatements, LAST_STATEMENT, ParameterTypes, UNKNOWN_STATEMENT,
         },
-        session_follower::{CommandAction, MAX_OPEN, PendingCommand, SessionFollower},
+        session_follower::{CommandAction, MAX_OPEN, PendingCommand, ResetData, SessionFollower},
     },
 };
 
@@ -112,7 +112,7 @@ impl SessionFollower {
                 Ok(self.close(header, own, UNKNOWN_STATEMENT, statements, prepared))
             }
             (COM_STMT_RESET, StatementRef::Prepared { own, id, .. }) => {
-                self.pending.push_back(PendingCommand::ResetStatement(own));
+                self.pending.push_back(PendingCommand::ResetStatement { own, data: ResetData::Earlier });
                 Ok(with_statement_id(kind, header, id))
             }
             (COM_STMT_RESET, StatementRef::Unprepared(own)) if header.length == NAMED_BYTES => {
@@ -232,6 +232,13 @@ impl SessionFollower {
     }
 
     fn has_long_data(&mut self, own: u32) {
+        for pending in &mut self.pending {
+            if let PendingCommand::ResetStatement { own: reset, data } = pending
+                && *reset == own
+            {
+                *data = ResetData::Later;
+            }
+        }
         if self.long_data.len() < MAX_OPEN {
             self.long_data.insert(own);
         } else {

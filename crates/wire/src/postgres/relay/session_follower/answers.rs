@@ -153,7 +153,7 @@ impl Followed<'_> {
                 self.clear_named();
             }
             (DEALLOCATE | DEALLOCATE_ALL, _) => {
-                self.follower.effects.pin.get_or_insert("a DEALLOCATE whose name is not known");
+                self.follower.pins("a DEALLOCATE whose name is not known");
             }
             _ => return false,
         }
@@ -176,7 +176,7 @@ impl Followed<'_> {
         match note {
             Note::Parse { name, statement } => {
                 if !name.is_empty() && statement.binds_to_connection() {
-                    self.follower.effects.pin.get_or_insert(NOT_PORTABLE);
+                    self.follower.pins(NOT_PORTABLE);
                 }
                 self.statements.insert(&name, statement);
                 self.prepared.insert(&name, OnConnection::Statement);
@@ -225,7 +225,7 @@ impl Followed<'_> {
         if purpose != DescribePurpose::Verify {
             if !statement.is_portable() {
                 // It will be used later, without a name, too.
-                self.follower.effects.pin.get_or_insert(NOT_PORTABLE);
+                self.follower.pins(NOT_PORTABLE);
             }
             // If it is known, the server has said the same before.
             let _ = statement.shape.set(shape);

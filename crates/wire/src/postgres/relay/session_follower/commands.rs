@@ -171,8 +171,8 @@ impl Followed<'_> {
         let mut error = None;
         if self.prepared.lacks_any(self.statements) && header.payload_bytes <= MAX_STATEMENT_BYTES {
             let Some(text) = payload_of(header, input) else { return Ok(MessageAction::NeedInput) };
-            let effects = Effects::of(text.strip_suffix(b"\0").unwrap_or(text), string_syntax);
-            let effects = self.effects_with_executed(effects, model);
+            let mut effects = Effects::of(text.strip_suffix(b"\0").unwrap_or(text), string_syntax);
+            self.add_executed(&mut effects, model);
             if !effects.named.is_empty() && self.follower.batch == BatchExecution::Fresh {
                 if let Some(action) = self.prepare_first(&effects.named, model)? {
                     return Ok(action);
@@ -249,9 +249,9 @@ impl Followed<'_> {
     }
 
     /// The text of a `Query` is complete.
-    pub(super) fn end_query(&mut self, effects: Effects, model: &mut FollowedModel) {
+    pub(super) fn end_query(&mut self, mut effects: Effects, model: &mut FollowedModel) {
         self.follower.leave(effects.remains);
-        let effects = self.effects_with_executed(effects, model);
+        self.add_executed(&mut effects, model);
         if effects.is_none() {
             return;
         }
@@ -320,7 +320,7 @@ impl Followed<'_> {
         let pending: usize = model.newest_first().filter_map(|sent| sent.note.as_deref()).map(pending).sum();
         if self.statements.bytes() + pending + message.len() > MAX_STATEMENT_BYTES {
             // The client is pinned, so the statement need not be kept.
-            self.follower.effects.pin.get_or_insert(LONG_STATEMENTS);
+            self.follower.pins(LONG_STATEMENTS);
             return;
         }
         if let Some(last) = model.last_mut().filter(|last| last.kind == SentKind::Parse) {
@@ -373,7 +373,8 @@ impl Followed<'_> {
         if !statement.effects.named.executes_any() {
             return statement;
         }
-        let effects = self.effects_with_executed(statement.effects.clone(), model);
+        let mut effects = statement.effects.clone();
+        self.add_executed(&mut effects, model);
         Arc::new(ClientStatement::new(Vec::new(), effects))
     }
 

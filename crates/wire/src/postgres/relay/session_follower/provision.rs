@@ -254,7 +254,7 @@ impl Followed<'_> {
     }
 
     /// The effects of a text, with those of the statements that it executes.
-    pub(super) fn effects_with_executed(&self, mut effects: Effects, model: &FollowedModel) -> Effects {
+    pub(super) fn add_executed(&self, effects: &mut Effects, model: &FollowedModel) {
         if effects.named.executes_any() {
             for (name_use, name) in self.named_by(&effects.named, model) {
                 if name_use == NameUse::Executes
@@ -264,7 +264,6 @@ impl Followed<'_> {
                 }
             }
         }
-        effects
     }
 
     fn all_named(&self) -> Vec<(NameUse, Vec<u8>)> {

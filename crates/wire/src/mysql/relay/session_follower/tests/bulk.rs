@@ -117,6 +117,22 @@ fn data_sent_ahead_outlives_a_bulk_execute() {
     assert!(!site.follow.is_open());
 }
 
+/// A reset of a statement removes the data that was sent before it, and not what was sent behind it.
+#[test]
+fn data_sent_behind_a_reset_of_its_statement_outlives_its_answer() {
+    let mut site = Site::new();
+    let own = prepare(&mut site, "INSERT INTO t VALUES (?)", 77, 1);
+    let reset = written(|out| {
+        write_payload(out, 0, &[&b"\x1a"[..], &own.to_le_bytes()].concat()).unwrap();
+    });
+    site.says(&[reset.clone(), long_data(own)].concat(), 3);
+    site.hears(&ok(&OK));
+    assert!(site.follow.is_open());
+    site.says(&reset, 3);
+    site.hears(&ok(&OK));
+    assert!(!site.follow.is_open());
+}
+
 /// Data sent ahead of a statement that could not be prepared is missing: every execute fails until one was to take it.
 #[test]
 fn a_bulk_execute_of_a_failed_statement_leaves_the_error_of_its_data() {
