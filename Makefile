@@ -49,7 +49,7 @@ test: ## check format and lints, run all tests; prints the seconds of each stage
 	@$(STAGE) fmt $(CARGO) fmt --all --check
 	@$(STAGE) shell scripts/check-shell
 	@$(STAGE) clippy $(CARGO) clippy --workspace --all-targets --locked -- -D warnings
-	@$(STAGE) fuzz-lock $(CARGO) fetch --quiet --locked --manifest-path fuzz/Cargo.toml
+	@$(STAGE) fuzz-lock $(CARGO) fetch --quiet --locked --manifest-path checks/fuzz/Cargo.toml
 	@$(STAGE) peers scripts/build-peers $(TARGET)/peers
 	@$(STAGE) servers scripts/fetch-servers '$(FETCHED)' $(CARGO)
 	@$(STAGE) drivers scripts/fetch-drivers $(TARGET)/drivers

@@ -1,6 +1,6 @@
 /*
  * Generates the load: one thread per client, because the libraries block; a common measurement window; and the messages
- * with the results. The protocol is described in docs/drivers.md.
+ * with the results. The protocol is described in docs/measure/drivers.md.
  */
 #define _GNU_SOURCE
 #include "load.h"

@@ -1,5 +1,5 @@
 """A driver on pymongo, MongoDB's client library for Python: one process per client, because threads would share an
-interpreter. The protocol, on stdin and stdout, is described in docs/drivers.md.
+interpreter. The protocol, on stdin and stdout, is described in docs/measure/drivers.md.
 
 What one operation is:
     connect        create a client, which reads the CA file but does not connect, and close it

@@ -1,0 +1,194 @@
+//! Each rule of docs/measure/advise.md, flipped by the data that it depends on.
+
+use std::collections::BTreeMap;
+
+use ciphertoll_advice::{Advice, Need, Rank, advise};
+use ciphertoll_model::{
+    Auth, CellId, Environment, Event, Grid, Metric, Observation, Plan, Size, Spec, TimestampedEvent, Workload,
+};
+use ciphertoll_stats::RunFacts;
+use ciphertoll_stats::cost::{BreakEven, Cores, CostModel, Load, MissingTerm, Side};
+
+const CPUS: f64 = 2.0;
+
+/// CPU time of a connect and of a query, µs, by path.
+type Costs<'a> = &'a [(&'a str, f64, f64)];
+
+/// A run over these paths. Trials of one cell differ by ±`scatter` in turn.
+fn model(costs: Costs<'_>, auths: &[Auth], scatter: f64) -> CostModel {
+    model_after(u32::MAX, costs, auths, scatter)
+}
+
+/// Of the same run, interrupted after this many blocks.
+fn model_after(blocks: u32, costs: Costs<'_>, auths: &[Auth], scatter: f64) -> CostModel {
+    let grid = Grid {
+        path: costs.iter().map(|(path, ..)| path.parse().expect("valid")).collect(),
+        server: vec!["postgres".parse().expect("valid")],
+        auth: (!auths.is_empty()).then(|| auths.to_vec()),
+        workload: vec![Workload::Connect, Workload::PointSelect],
+        ..Grid::default()
+    };
+    let spec = Spec { name: "test".to_owned(), size: Size::Small, grids: vec![grid], ..Spec::quick(&[]) };
+    let plan = Plan::new(&spec, 1).expect("valid");
+    let stamped = |event| TimestampedEvent { at_unix_ms: 0, event };
+    let mut events = vec![stamped(Event::EnvironmentSeen { environment: environment() })];
+    for block in plan.blocks.iter().take_while(|block| block.number <= blocks) {
+        events.push(stamped(Event::BlockStarted { block: block.number }));
+        for visit in &block.visits {
+            let cell = &plan.cells[visit.cell];
+            let path = cell.treatment.path.to_string();
+            let (_, connect, query) = costs.iter().find(|(name, ..)| *name == path).expect("valid");
+            let sign = if block.number.is_multiple_of(2) { 1.0 } else { -1.0 };
+            let cost =
+                if cell.workload == Workload::Connect { connect } else { query } * (1.0 + sign * scatter);
+            // A login without a password is cheaper.
+            let cost = if cell.treatment.auth == Auth::Trust { cost * 0.5 } else { cost };
+            events.push(stamped(finished(block.number, cell.id(), visit.arm, cost)));
+        }
+        events.push(stamped(Event::BlockFinished { block: block.number }));
+    }
+    CostModel::fit(&plan, &RunFacts::of(&plan, &events))
+}
+
+fn finished(block: u32, cell: CellId, arm: ciphertoll_model::Arm, cost_us: f64) -> Event {
+    let metrics = BTreeMap::from([
+        (Metric::CpuUsPerOpTotal, cost_us),
+        (Metric::LatencyNsMean, cost_us * 1e3),
+        (Metric::RatePerS, 1e6 / cost_us),
+    ]);
+    let observation = Observation {
+        metrics,
+        operations: 1_000,
+        window_ns: 2_000_000_000,
+        legs: Vec::new(),
+        flags: Vec::new(),
+        absent: BTreeMap::new(),
+        hosts: None,
+    };
+    Event::TrialFinished { block, cell, arm, observation: Box::new(observation) }
+}
+
+fn environment() -> Environment {
+    Environment {
+        cpu_model: "CPU".to_owned(),
+        cpus: CPUS as u16,
+        crypto_instructions: Vec::new(),
+        memory_bytes: 1 << 34,
+        kernel: "Linux".to_owned(),
+        os: "Debian".to_owned(),
+        tls_library: "OpenSSL".to_owned(),
+        cpu_accounting: "cgroup".to_owned(),
+    }
+}
+
+fn load(queries_per_connection: f64) -> Load {
+    Load { queries_per_connection, ..Load::simple(Cores::Shared(CPUS)) }
+}
+
+fn first(model: &CostModel, needs: &[Need], queries: f64) -> Option<String> {
+    let server = "postgres".parse().expect("valid");
+    let advice = advise(model, &server, needs, &load(queries)).expect("valid");
+    advice.choices.first().map(|choice| choice.profile.treatment.path.to_string())
+}
+
+/// The sidecar: cheap connects, expensive queries.
+const COSTS: Costs<'_> = &[
+    ("plain", 200.0, 30.0),
+    ("tls1.3-p256", 1_200.0, 32.0),
+    ("proxy", 100.0, 62.0),
+    ("tls1.2-p256", 900.0, 32.0),
+];
+
+#[test]
+fn an_unencrypted_configuration_is_never_advised() {
+    let model = model(&[("plain", 1.0, 1.0), ("unix", 1.0, 1.0), ("tls1.3-p256", 1e6, 1e6)], &[], 0.01);
+    assert_eq!(first(&model, &[], 1.0).as_deref(), Some("tls1.3-p256"));
+    let without = model_of_plain();
+    assert_eq!(first(&without, &[], 1.0), None);
+}
+
+fn model_of_plain() -> CostModel {
+    model(&[("plain", 1.0, 1.0), ("unix", 1.0, 1.0)], &[], 0.01)
+}
+
+#[test]
+fn the_lowest_cost_of_the_load_decides() {
+    let model = model(COSTS, &[], 0.01);
+    assert_eq!(first(&model, &[Need::Verify], 1.0).as_deref(), Some("proxy"));
+    assert_eq!(first(&model, &[Need::Verify], 1_000.0).as_deref(), Some("tls1.3-p256"));
+}
+
+#[test]
+fn a_need_excludes_the_cheapest() {
+    let model = model(COSTS, &[], 0.01);
+    for need in [Need::EndToEnd, Need::NoNewProcess] {
+        assert_eq!(first(&model, &[need], 1.0).as_deref(), Some("tls1.3-p256"), "{need:?}");
+    }
+    assert_eq!(first(&model, &[Need::NoDriverChange], 1.0).as_deref(), Some("proxy"));
+    assert_eq!(first(&model, &[Need::AtRest], 1.0), None, "no file was encrypted");
+}
+
+#[test]
+fn an_older_protocol_is_no_choice_if_a_newer_one_was_measured() {
+    let model = model(COSTS, &[], 0.01);
+    assert_eq!(first(&model, &[Need::EndToEnd], 1.0).as_deref(), Some("tls1.3-p256"));
+    let alone = self::model(&COSTS[3..], &[], 0.01);
+    assert_eq!(first(&alone, &[Need::EndToEnd], 1.0).as_deref(), Some("tls1.2-p256"));
+}
+
+#[test]
+fn simplicity_decides_between_costs_that_cannot_be_told_apart() {
+    let paths = |proxy| [("tls1.3-p256", 1_000.0, 30.0), ("proxy", proxy, 30.0)];
+    let costs = paths(980.0);
+    let noisy = model(&costs, &[], 0.1);
+    assert_eq!(first(&noisy, &[], 1.0).as_deref(), Some("tls1.3-p256"));
+    let precise = model(&costs, &[], 0.001);
+    assert_eq!(first(&precise, &[], 1.0).as_deref(), Some("proxy"));
+    let server = "postgres".parse().unwrap();
+    let advice = advise(&noisy, &server, &[], &load(1.0)).unwrap();
+    assert!(advice.choices.iter().all(|choice| choice.rank == Rank::AsCheap));
+}
+
+#[test]
+fn the_choice_changes_at_the_break_even() {
+    let model = model(COSTS, &[], 0.01);
+    let server = "postgres".parse().unwrap();
+    let advice: Advice<'_> = advise(&model, &server, &[Need::Verify], &load(1.0)).unwrap();
+    let Some(BreakEven::At { queries, interval, below: Side::First }) = advice.choices[1].break_even else {
+        panic!("{:?}", advice.choices[1].break_even);
+    };
+    let interval = interval.unwrap();
+    assert!((queries - 1_100.0 / 30.0).abs() < 0.1, "{queries}");
+    assert_eq!(first(&model, &[Need::Verify], interval.low * 0.95).as_deref(), Some("proxy"));
+    assert_eq!(first(&model, &[Need::Verify], interval.high * 1.05).as_deref(), Some("tls1.3-p256"));
+}
+
+#[test]
+fn a_login_without_a_password_does_not_win() {
+    let auth: Auth = "scram-4096".parse().unwrap();
+    let model = model(COSTS, &[Auth::Trust, auth], 0.01);
+    let server = "postgres".parse().unwrap();
+    let advice = advise(&model, &server, &[Need::Verify], &load(1.0)).unwrap();
+    assert!(advice.choices.iter().all(|choice| choice.profile.treatment.auth == auth));
+    let trusting = self::model(COSTS, &[Auth::Trust], 0.01);
+    assert_eq!(first(&trusting, &[Need::Verify], 1.0).as_deref(), Some("proxy"));
+}
+
+#[test]
+fn a_run_without_queries_gives_no_advice_for_them() {
+    let model = model(COSTS, &[], 0.01);
+    let server = "postgres".parse().unwrap();
+    let rows = Load { row_bytes: 64 << 10, ..load(1.0) };
+    assert_eq!(advise(&model, &server, &[], &rows).unwrap_err(), MissingTerm::Rows);
+}
+
+#[test]
+fn a_run_of_too_few_blocks_gives_no_advice() {
+    let server = "postgres".parse().unwrap();
+    let advised = |blocks| {
+        let model = model_after(blocks, COSTS, &[], 0.01);
+        advise(&model, &server, &[], &load(1.0)).map(|advice| advice.choices.len())
+    };
+    assert_eq!(advised(3), Err(MissingTerm::Intervals));
+    assert_eq!(advised(4), Ok(2));
+}

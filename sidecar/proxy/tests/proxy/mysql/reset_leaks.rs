@@ -1,0 +1,123 @@
+//! State that `COM_RESET_CONNECTION` does not undo: each row of the table in docs/sidecar/what-a-reset-leaves.md that a
+//! MariaDB without further plugins has.
+
+use ciphertoll_model::{Endpoint, Engine};
+use ciphertoll_skip::not_for_all;
+
+use super::Case;
+use super::raw::{RawClient, USUAL, UTF8MB4};
+use super::site::Site;
+
+pub(crate) const CASES: [Case; 2] = [
+    ("only the end of a session undoes what a reset leaves", rows_are_real),
+    ("what a reset leaves does not reach the next client", nothing_reaches_the_next_client),
+];
+
+/// What a session leaves, and a query whose value shows it.
+type Row = (&'static [&'static str], &'static str);
+
+const ROLE: &str = "SELECT CURRENT_ROLE()";
+const PROFILES: &str = "SELECT COUNT(*) > 0 FROM information_schema.profiling";
+
+/// The proxy closes the connection after these.
+const CLOSED: [Row; 12] = [
+    (&["SET ROLE leak"], ROLE),
+    (&["set /* it */ role 'leak'"], ROLE),
+    (&["SET # it\nROLE leak"], ROLE),
+    (&["/*!50000SET ROLE leak*/"], ROLE),
+    (&["SET STATEMENT max_statement_time = 9 FOR SET ROLE leak"], ROLE),
+    (&["EXECUTE IMMEDIATE 'SET ROLE leak'"], ROLE),
+    (&["EXECUTE IMMEDIATE CONCAT('SET RO', 'LE leak')"], ROLE),
+    (&["PREPARE x FROM 'SET ROLE leak'", "EXECUTE x"], ROLE),
+    (&["SET @text = CONCAT('SET RO', 'LE leak')", "PREPARE x FROM @text", "EXECUTE x"], ROLE),
+    (&["BEGIN NOT ATOMIC SET ROLE leak; END"], ROLE),
+    (&["SET profiling = 1", "SELECT 'secret'"], PROFILES),
+    (&["SET SESSION `Profiling` = 1", "SELECT 'secret'", "SET profiling = 0"], PROFILES),
+];
+
+/// No text of a client shows these.
+const HIDDEN: [Row; 1] = [(&["CALL sets_role()"], ROLE)];
+
+/// The proxy restores these.
+const RESTORED: [Row; 2] = [
+    (&["USE information_schema"], "SELECT DATABASE()"),
+    (&["SELECT 1 UNION SELECT 2 UNION SELECT 3"], "SELECT FOUND_ROWS()"),
+];
+
+fn prepare(site: &Site) {
+    let (mut control, user, database) = (site.control(), site.user(), site.server().database());
+    for sql in [
+        "CREATE ROLE IF NOT EXISTS leak",
+        &format!("GRANT leak TO '{user}'@'%'"),
+        &format!("DROP PROCEDURE IF EXISTS {database}.sets_role"),
+        &format!("CREATE PROCEDURE {database}.sets_role() SQL SECURITY INVOKER SET ROLE leak"),
+    ] {
+        control.execute(sql).unwrap_or_else(|error| panic!("{sql}: {error}"));
+    }
+}
+
+/// Whether there is a server for this. Reading MySQL's source, roles and `BINLOG` remain there, too, profiles do not.
+fn is_mariadb(site: &Site) -> bool {
+    let is_mariadb = site.engine() == Engine::MariaDb;
+    if !is_mariadb {
+        not_for_all("the control account of MySQL may not grant roles");
+    }
+    is_mariadb
+}
+
+/// A client of the server itself.
+fn direct(site: &Site) -> RawClient {
+    let Endpoint::Unix(socket) = site.server().unix_endpoint() else { panic!("a server has a socket") };
+    let (user, database) = (site.user(), site.server().database());
+    RawClient::log_in_with(&socket, &user, &site.password(), Some(database), USUAL, UTF8MB4)
+        .expect("the login succeeds")
+}
+
+fn leave(client: &mut RawClient, left: &[&str]) {
+    for sql in left {
+        client.query(sql);
+        assert_eq!(RawClient::error(&client.results()), None, "{sql}");
+    }
+}
+
+/// What a session sees that has left this.
+fn seen(site: &Site, (left, look): &Row) -> String {
+    let mut client = direct(site);
+    leave(&mut client, left);
+    client.value(look)
+}
+
+fn rows_are_real(site: &mut Site) {
+    if !is_mariadb(site) {
+        return;
+    }
+    prepare(site);
+    for row in CLOSED.iter().chain(&HIDDEN).chain(&RESTORED) {
+        let (left, look) = row;
+        let seen = seen(site, row);
+        let mut client = direct(site);
+        leave(&mut client, left);
+        client.command(b"\x1f");
+        assert_eq!(client.word().first(), Some(&0), "{left:?}: the reset");
+        assert_eq!(client.value(look), seen, "{left:?}: undone by the reset");
+        assert_ne!(direct(site).value(look), seen, "{left:?}: not undone by the end of the session");
+    }
+}
+
+fn nothing_reaches_the_next_client(site: &mut Site) {
+    if !is_mariadb(site) {
+        return;
+    }
+    prepare(site);
+    let mut leaks = Vec::new();
+    for row in CLOSED.iter().chain(&RESTORED) {
+        let (left, look) = row;
+        // A proxy for each row: what one leaves is not found by the next.
+        let proxy = site.proxy(&["--pool-size", "1"]);
+        leave(&mut proxy.raw(), left);
+        if proxy.raw().value(look) == seen(site, row) {
+            leaks.push(left);
+        }
+    }
+    assert!(leaks.is_empty(), "{leaks:#?}");
+}
