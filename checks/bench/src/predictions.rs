@@ -7,13 +7,13 @@ use std::path::Path;
 use std::process::Command;
 
 use anyhow::{Context, Result, anyhow, bail};
-use ciphertoll_advice::advise;
 use ciphertoll_model::duration::Span;
 use ciphertoll_model::{
     Arm, Baseline, Bytes, Cell, Clients, Engine, Grid, Link, LinkShape, Metric, Queries, ServerLevel, Size,
     Spec, Workload,
 };
 use ciphertoll_record::Record;
+use ciphertoll_stats::advice::advise;
 use ciphertoll_stats::assemble::Visited;
 use ciphertoll_stats::cost::{BreakEven, Cores, CostModel, Load, MeasuredMean, Prediction, Profile, Role};
 use ciphertoll_stats::{Estimate, Interval, RunFacts};
@@ -119,7 +119,7 @@ pub fn check_break_even(server: &ServerLevel, directory: &Path) -> Result<Option
 }
 
 fn calibration(server: &ServerLevel, directory: &Path) -> Result<Record> {
-    let preset = ciphertoll_presets::find("calibrate").context("there is no preset calibrate")?;
+    let preset = ciphertoll_model::presets::find("calibrate").context("there is no preset calibrate")?;
     let spec = preset.spec(std::slice::from_ref(server), Size::Standard);
     measured(&Spec { name: format!("calibration-{}", server.short_name()), ..spec }, directory)
 }

@@ -1,7 +1,7 @@
 //! `presets`: the published studies that can be repeated, and other named runs.
 
 use ciphertoll_model::ExitCode;
-use ciphertoll_presets::{Measures, PRESETS, Preset};
+use ciphertoll_model::presets::{Measures, PRESETS, Preset};
 use serde_json::json;
 
 use crate::failure::Failure;

@@ -5,11 +5,11 @@ use std::fs;
 use std::path::Path as FilePath;
 
 use ciphertoll_lab::Passwords;
+use ciphertoll_model::presets::{Measures, Preset};
 use ciphertoll_model::{
     Clients, Engine, ExitCode, Grid, Link, LinkShape, Path, Prepare, QueryLanguage, Refusal, Refused,
     SAFE_CLIENTS, ServerLevel, ServerUrl, Settings, Size, Spec, SpecError, TlsVersion, Tunnel, Workload,
 };
-use ciphertoll_presets::{Measures, Preset};
 use ciphertoll_wire::Secret;
 use ciphertoll_wire::mongodb::CommandTemplate;
 
@@ -119,7 +119,7 @@ fn check_command(spec: &Spec) -> Result<(), Failure> {
 
 /// The published study to repeat.
 fn study(arguments: &RunArguments) -> Option<&'static Preset> {
-    arguments.what.as_deref().and_then(ciphertoll_presets::find)
+    arguments.what.as_deref().and_then(ciphertoll_model::presets::find)
 }
 
 /// The specification that the other options modify.
@@ -246,7 +246,7 @@ fn specification(file: &str) -> Result<String, Failure> {
     if !is_name {
         return read_text(path, "specification");
     }
-    let names = || ciphertoll_presets::PRESETS.iter().map(|preset| preset.name.to_owned());
+    let names = || ciphertoll_model::presets::PRESETS.iter().map(|preset| preset.name.to_owned());
     let hint = match ciphertoll_model::factor::nearest(file, names()) {
         Some(nearest) => format!("did you mean \"{nearest}\"?"),
         None => format!("the studies are: {}", names().collect::<Vec<_>>().join(", ")),

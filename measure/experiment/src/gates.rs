@@ -287,7 +287,7 @@ fn check_proxy(cell: &Cell, proxy: Proxy, measured: &Measured) -> Result<(), Voi
     if used.legs.is_empty() {
         return void("the server reports no connection from it".to_owned());
     }
-    let behind = proxy.behind();
+    let behind = proxy.upstream_tls();
     let words = |version: Option<&str>, key: Option<&str>, group: Option<&str>| {
         // If the level leaves the group open, any group is as planned.
         let group = match behind.group {

@@ -7,6 +7,7 @@ mod gates;
 mod host_gates;
 mod interrupt;
 mod lab_bench;
+mod primitives;
 mod scheduler;
 
 pub use bench::{

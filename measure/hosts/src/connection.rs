@@ -17,9 +17,9 @@ use crate::protocol::MAX_LINE_BYTES;
 /// How much of the transport's complaint is quoted.
 const MAX_COMPLAINT_BYTES: usize = 400;
 /// Time for a transport to end after its stdout has.
-const END_PATIENCE: Duration = Duration::from_millis(300);
+const END_TIME_LIMIT: Duration = Duration::from_millis(300);
 /// Time for an agent to remove its files after the end of its stdin.
-const TIDY_PATIENCE: Duration = Duration::from_secs(5);
+const TIDY_TIME_LIMIT: Duration = Duration::from_secs(5);
 const BUFFER_BYTES: usize = 1 << 14;
 
 /// A stream of a connection, and the number that its token adds.
@@ -208,7 +208,7 @@ impl Connection {
     /// How it ended, in one line.
     pub(crate) fn how_it_ended(&mut self) -> String {
         self.stdin = None;
-        let until = Instant::now() + END_PATIENCE;
+        let until = Instant::now() + END_TIME_LIMIT;
         let status = loop {
             match self.child.try_wait() {
                 Ok(None) if Instant::now() < until => thread::sleep(Duration::from_millis(2)),
@@ -236,7 +236,7 @@ impl Drop for Connection {
     fn drop(&mut self) {
         // At the end of stdin the agent removes its files and ends, and then the transport does.
         self.close_input();
-        let until = Instant::now() + TIDY_PATIENCE;
+        let until = Instant::now() + TIDY_TIME_LIMIT;
         while matches!(self.child.try_wait(), Ok(None)) && Instant::now() < until {
             thread::sleep(Duration::from_millis(2));
         }

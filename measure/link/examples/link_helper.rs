@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use ciphertoll_link::{LINK_COMMAND, join, run_link_process};
 use ciphertoll_model::Namespace;
 
-const PATIENCE: Duration = Duration::from_mins(1);
+const TIME_LIMIT: Duration = Duration::from_mins(1);
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let mut arguments = std::env::args().skip(1);
@@ -61,13 +61,13 @@ fn times(count: usize, mut exchange: impl FnMut() -> io::Result<TcpStream>) -> i
 }
 
 fn connect(address: SocketAddr) -> io::Result<TcpStream> {
-    TcpStream::connect_timeout(&address, PATIENCE)
+    TcpStream::connect_timeout(&address, TIME_LIMIT)
 }
 
 fn talk(address: SocketAddr) -> io::Result<TcpStream> {
     let mut stream = connect(address)?;
     stream.set_nodelay(true)?;
-    stream.set_read_timeout(Some(PATIENCE))?;
+    stream.set_read_timeout(Some(TIME_LIMIT))?;
     stream.write_all(&[1])?;
     stream.read_exact(&mut [0])?;
     Ok(stream)

@@ -22,7 +22,7 @@ const EXACT_PART: u64 = 500;
 const EXCHANGES: usize = 61;
 const BUDGET: Duration = Duration::from_millis(1_500);
 const FEWEST: usize = 5;
-const PATIENCE: Duration = Duration::from_secs(15);
+const TIME_LIMIT: Duration = Duration::from_secs(15);
 
 /// Sets a link to `shape` by `set`, less what `round_trip` (a median in ns) finds the link to add.
 ///
@@ -96,7 +96,7 @@ pub(crate) fn time_first_bytes(
 fn talk(address: SocketAddr) -> io::Result<()> {
     let mut stream = connect(address)?;
     stream.set_nodelay(true)?;
-    stream.set_read_timeout(Some(PATIENCE))?;
+    stream.set_read_timeout(Some(TIME_LIMIT))?;
     stream.write_all(&[1])?;
     stream.read_exact(&mut [0])
 }
@@ -152,7 +152,7 @@ fn measure_between(
 }
 
 fn connect(address: SocketAddr) -> io::Result<TcpStream> {
-    TcpStream::connect_timeout(&address, PATIENCE)
+    TcpStream::connect_timeout(&address, TIME_LIMIT)
 }
 
 /// Sorted times of exchanges.

@@ -27,7 +27,7 @@ const ANSWER_LIMIT: Duration = Duration::from_secs(30);
 /// For calibrating, in addition to the round trips.
 const SET_LIMIT: Duration = Duration::from_secs(16);
 /// How often a wait checks whether the process still runs.
-const GLANCE: Duration = Duration::from_millis(50);
+const POLL_INTERVAL: Duration = Duration::from_millis(50);
 
 /// A running link. Dropping it ends the process; its networks disappear with the last process in them.
 pub struct LinkProcess {
@@ -192,7 +192,7 @@ impl ControlPipe {
     fn answer(&mut self, limit: Duration) -> Result<LinkReply, Error> {
         let asked = Instant::now();
         loop {
-            return match self.answers.recv_timeout(GLANCE) {
+            return match self.answers.recv_timeout(POLL_INTERVAL) {
                 Ok(Ok(LinkReply::Failed(reason))) => Err(Error::Failed(reason)),
                 Ok(answer) => answer,
                 Err(RecvTimeoutError::Disconnected) => Err(Error::Down("its process has ended")),

@@ -133,7 +133,7 @@ impl<C: LoadClient> EventLoop<'_, '_, C> {
             batch.extend(self.reactor.wait(until - now)?);
             for event in batch.drain(..) {
                 // Begin operations after each event: otherwise due operations would wait for the rest of the batch.
-                if self.go_on(pacer, event).is_break() || self.begin_due(pacer).is_break() {
+                if self.handle_ready(pacer, event).is_break() || self.begin_due(pacer).is_break() {
                     return Ok(());
                 }
             }
@@ -151,7 +151,7 @@ impl<C: LoadClient> EventLoop<'_, '_, C> {
     }
 
     #[inline]
-    fn go_on(&mut self, pacer: &mut impl Pacer, event: Ready) -> ControlFlow<()> {
+    fn handle_ready(&mut self, pacer: &mut impl Pacer, event: Ready) -> ControlFlow<()> {
         match self.clients[event.key].ready(event.readiness, self.shared, &mut self.recorder) {
             Ok(Turn::Pending) => {}
             Ok(Turn::Free) => pacer.free(event.key, Instant::now()),

@@ -21,7 +21,7 @@ use crate::worker::SET_UP_LIMIT;
 const GRACE: Duration = Duration::from_secs(5);
 
 /// Time that a load process which starts when told may be kept waiting.
-const START_PATIENCE: Duration = Duration::from_mins(2);
+const START_TIME_LIMIT: Duration = Duration::from_mins(2);
 
 /// No message is longer, not even one with a million samples.
 const MAX_LINE_BYTES: usize = 16 << 20;
@@ -33,7 +33,7 @@ const LINES: usize = 4;
 const MAX_COMPLAINT_BYTES: u64 = 400;
 
 /// Time for reading the rest of an ended process's pipe.
-const COMPLAINT_PATIENCE: Duration = Duration::from_secs(5);
+const COMPLAINT_TIME_LIMIT: Duration = Duration::from_secs(5);
 
 /// A running load process; killed when dropped.
 pub struct LoadProcess {
@@ -89,7 +89,7 @@ impl LoadProcess {
         };
         let waiting = match spec.start {
             TrialStart::AtOnce => Duration::ZERO,
-            TrialStart::WhenTold => START_PATIENCE,
+            TrialStart::WhenTold => START_TIME_LIMIT,
         };
         let warm_up = Duration::from_nanos(spec.warm_up_ns);
         let deadline = Instant::now() + SET_UP_LIMIT + waiting + warm_up + window + overtime + grace;
@@ -162,7 +162,7 @@ impl LoadProcess {
             Err(error) => error.to_string(),
         };
         // A child that it left behind may have inherited stderr and keep it open.
-        if let Ok(complaint) = self.complaint.recv_timeout(COMPLAINT_PATIENCE) {
+        if let Ok(complaint) = self.complaint.recv_timeout(COMPLAINT_TIME_LIMIT) {
             how.push_str("; it said: ");
             how.push_str(&complaint);
         }

@@ -25,7 +25,7 @@ const MAX_SPEC_BYTES: u64 = 1 << 20;
 /// Time for the threads to enter their loops before the warm-up begins.
 const START_DELAY: Duration = Duration::from_millis(1);
 /// How often a wait for the start command looks whether a thread has failed.
-const GLANCE: Duration = Duration::from_millis(50);
+const POLL_INTERVAL: Duration = Duration::from_millis(50);
 
 /// Runs the trial on stdin and reports on stdout. An error is reported there, too; the exit status only says whether
 /// there was one.
@@ -167,7 +167,7 @@ fn wait_for_start(readiness: &Receiver<Result<(), Error>>) -> Result<Instant, Er
     // A pipe cannot be read with a deadline.
     thread::spawn(move || sender.send(read_start()));
     loop {
-        match command.recv_timeout(GLANCE) {
+        match command.recv_timeout(POLL_INTERVAL) {
             Ok(command) => return Ok(instant(command?.begin_at_ns)),
             Err(RecvTimeoutError::Disconnected) => return Err(Error::Panicked),
             Err(RecvTimeoutError::Timeout) => {}

@@ -24,7 +24,7 @@ use ciphertoll_model::{
 use ciphertoll_skip::{missing, no_server};
 use tempfile::TempDir;
 
-const PATIENCE: Duration = Duration::from_secs(30);
+const TIME_LIMIT: Duration = Duration::from_secs(30);
 /// A trial in a window of this length must complete an operation on any machine.
 const LONGEST_WINDOW_NS: u64 = 4_000_000_000;
 const ROWS: &str = "10000";
@@ -207,13 +207,13 @@ fn outcome(ready: &PreparedDriver, spec: &TrialSpec, task: Task) -> Result<Trial
     let mut process = LoadProcess::start_command(ready.command(&exe, &task), spec, ready.grace(spec))?;
     let mut edges = Vec::new();
     loop {
-        match process.next_message(PATIENCE)? {
+        match process.next_message(TIME_LIMIT)? {
             Some(LoadMessage::Finished(result)) => {
                 assert_eq!(edges, [LoadMessage::WindowOpened, LoadMessage::WindowClosed]);
                 return Ok(*result);
             }
             Some(message) => edges.push(message),
-            None => panic!("a driver said nothing for {PATIENCE:?}"),
+            None => panic!("a driver said nothing for {TIME_LIMIT:?}"),
         }
     }
 }

@@ -14,6 +14,7 @@ mod labelled;
 pub mod metric;
 pub mod noise;
 pub mod plan;
+pub mod presets;
 pub mod primitive;
 pub mod round_trips;
 pub mod script;

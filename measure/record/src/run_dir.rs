@@ -21,7 +21,7 @@ pub(crate) const LOGS: &str = "logs";
 const LONGEST_NAME: usize = 40;
 
 /// A process that is killed while it starts a child leaves its locks to the child, until that executes its program.
-const LOCK_PATIENCE: Duration = Duration::from_secs(2);
+const LOCK_TIME_LIMIT: Duration = Duration::from_secs(2);
 
 /// A run directory that only this process writes.
 #[derive(Debug)]
@@ -121,7 +121,8 @@ fn durability(event: &Event) -> Durability {
 }
 
 fn take_lock(path: &Path) -> Result<Flock<File>, Error> {
-    disk::lock_within(LOCK_PATIENCE, &path.join(LOCK))?.ok_or_else(|| Error::Locked { path: path.to_owned() })
+    disk::lock_within(LOCK_TIME_LIMIT, &path.join(LOCK))?
+        .ok_or_else(|| Error::Locked { path: path.to_owned() })
 }
 
 /// `20261121T011500Z-quick-a3f1`: sorts by time, and two runs of one second differ.

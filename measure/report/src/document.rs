@@ -2,12 +2,12 @@
 
 use std::collections::BTreeMap;
 
+use ciphertoll_model::presets::Published;
 use ciphertoll_model::{
     AtRest, Auth, CellId, ConnectedHost, Ctx, Driver, Ending, Environment, Flag, HandshakeSize, HostRole,
     KeyExchangeTime, Leg, Link, Margins, Metric, Pace, Path, RelativeScale, SCHEMA_VERSION, SignatureTime,
     Skipped, Storage, Workload, is_default,
 };
-use ciphertoll_presets::Published;
 use ciphertoll_stats::{
     CellAnalysis, Comparison, Doubt, Estimate, HostTotal, PairedRatio, PrimitiveTimes, SearchedFiles,
     UnevenCheckpoints, Verdict, VoidedTrial,

@@ -4,6 +4,7 @@
 //! `contrast` turns the pairs of a stratum into ratios ([`interval`], [`mod@holm`], [`verdict`]), and [`analyse`] returns
 //! one list of [`Comparison`]s. [`simulate`] draws runs with a known truth and judges them with the same code.
 
+pub mod advice;
 mod analysis;
 pub mod assemble;
 pub mod compare;

@@ -37,5 +37,5 @@ pub enum Goodbye {
     /// The client closes the connection. Its later bytes are ignored.
     Said,
     /// The client stays and logs in again: a `COM_CHANGE_USER` follows, which is not forwarded.
-    Anew,
+    ChangeUser,
 }

@@ -49,7 +49,7 @@ impl Level {
 }
 
 /// How long the end of the process waits for stderr to take the last lines.
-const FLUSH_PATIENCE: Duration = Duration::from_secs(2);
+const FLUSH_TIME_LIMIT: Duration = Duration::from_secs(2);
 
 /// Writes events to stderr on a separate thread, so that a pipe that is not read does not block callers.
 #[derive(Clone, Copy, Debug)]
@@ -73,7 +73,7 @@ impl Log {
 
     /// Waits at most two seconds until all lines are written. Called around the last line of the process.
     pub fn flush() {
-        writer::flush(FLUSH_PATIENCE);
+        writer::flush(FLUSH_TIME_LIMIT);
     }
 
     /// Lines dropped since the start because stderr was not read in time.

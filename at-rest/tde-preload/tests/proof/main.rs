@@ -25,7 +25,7 @@ use stand::{Cluster, Server, Stand, Under, succeeds};
 const MARKER: &str = "marker-of-the-proof-7b1f";
 /// Duration of a load that a crash ends; longer than the time until then.
 const LOAD_S: &str = "600";
-const PATIENCE: Duration = Duration::from_mins(2);
+const TIME_LIMIT: Duration = Duration::from_mins(2);
 
 /// Rows, an index, TOAST, names in a catalog, a prepared transaction, a sequence, an unlogged table. Creating a slot waits
 /// for all transactions, so it precedes the prepared one.
@@ -82,7 +82,7 @@ fn end(mut client: Child) {
 }
 
 fn until(what: &str, mut done: impl FnMut() -> bool) {
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + TIME_LIMIT;
     while !done() {
         assert!(Instant::now() < deadline, "{what} took too long");
         thread::sleep(Duration::from_millis(50));

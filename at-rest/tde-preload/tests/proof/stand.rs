@@ -21,7 +21,7 @@ use crate::versions::{self, Version};
 
 const LIBRARY: &str = "libciphertoll_tde_preload.so";
 /// Timeout of servers on a busy machine.
-const PATIENCE: Duration = Duration::from_mins(2);
+const TIME_LIMIT: Duration = Duration::from_mins(2);
 
 /// A directory for clusters, and the user of their servers.
 pub(crate) struct Stand {
@@ -236,7 +236,7 @@ impl<'a> Cluster<'a> {
         settings: &[&str],
         before: &[&OsStr],
     ) -> Result<Server<'a>, String> {
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + TIME_LIMIT;
         loop {
             let log = fs::File::create(&self.log).expect("a log");
             let mut command = self.postgres(under, before);
@@ -349,7 +349,7 @@ impl Drop for Server<'_> {
     /// An immediate shutdown, because a killed postmaster leaves its shared memory. If it was killed before, its children
     /// exit by themselves. Some write before they exit, such as the statistics collector of PostgreSQL 14: waits for all.
     fn drop(&mut self) {
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + TIME_LIMIT;
         if self.postmaster.try_wait().is_ok_and(|status| status.is_none()) {
             // Not reaped yet, so that its process ID cannot be reused.
             let _ = kill(Pid::from_raw(self.postmaster.id() as i32), Signal::SIGQUIT);

@@ -14,7 +14,7 @@ use crate::files::contents;
 use crate::stand::{Cluster, Server, Stand, Under, succeeds};
 
 /// A standby retries its connection every 5 s.
-const PATIENCE: Duration = Duration::from_mins(4);
+const TIME_LIMIT: Duration = Duration::from_mins(4);
 
 #[derive(Clone, Copy, Debug)]
 enum Ended {
@@ -75,7 +75,7 @@ fn refuses_stock_programs(stand: &Stand) {
 
 /// Waits until a standby receives WAL. Shows the logs of both servers if it does not.
 fn streams(following: &Server<'_>, standby: &Cluster<'_>, primary: &Cluster<'_>) {
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + TIME_LIMIT;
     while following.ask("SELECT count(*) FROM pg_stat_wal_receiver WHERE status = 'streaming'") != "1" {
         assert!(
             Instant::now() < deadline,

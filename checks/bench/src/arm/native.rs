@@ -14,7 +14,7 @@ use ciphertoll_model::{
 use super::{BenchArm, Generator, OperationKind, Route, Sample, WARM_UP_S};
 use crate::setup::BenchSetup;
 
-const PATIENCE: Duration = Duration::from_secs(1);
+const TIME_LIMIT: Duration = Duration::from_secs(1);
 const US_PER_NS: f64 = 1e-3;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -56,7 +56,7 @@ pub fn trial(
 ) -> Result<TrialResult> {
     let mut load = start(arm, setup, &spec(arm, setup, trial_pace, seconds)?)?;
     let result = loop {
-        match load.next_message(PATIENCE)? {
+        match load.next_message(TIME_LIMIT)? {
             Some(LoadMessage::WindowOpened) => at(WindowEvent::Opened)?,
             Some(LoadMessage::WindowClosed) => at(WindowEvent::Closed)?,
             Some(LoadMessage::Finished(result)) => break *result,

@@ -10,7 +10,7 @@ use super::session::Finished;
 
 /// How long the kernel may take to end killed processes, on a busy machine.
 const LIMIT: Duration = Duration::from_secs(20);
-const GLANCE: Duration = Duration::from_millis(20);
+const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
 /// Everything that is left of a run whose scratch files are in `scratch`; empty if nothing is.
 pub(super) fn leftovers(run: &Finished, scratch: &Path) -> Vec<String> {
@@ -20,7 +20,7 @@ pub(super) fn leftovers(run: &Finished, scratch: &Path) -> Vec<String> {
         if left.is_empty() || Instant::now() >= deadline {
             return left;
         }
-        thread::sleep(GLANCE);
+        thread::sleep(POLL_INTERVAL);
     }
 }
 

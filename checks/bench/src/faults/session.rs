@@ -19,7 +19,7 @@ use super::process;
 
 /// A run that is silent for longer hangs. A tunnel may take three minutes to start.
 pub const SILENCE_LIMIT: Duration = Duration::from_mins(4);
-const GLANCE: Duration = Duration::from_millis(5);
+const POLL_INTERVAL: Duration = Duration::from_millis(5);
 const LEDGER: &str = "ledger.jsonl";
 const LOAD: &str = "load";
 
@@ -127,7 +127,7 @@ impl Session {
             if !self.is_running() {
                 return false;
             }
-            thread::sleep(GLANCE);
+            thread::sleep(POLL_INTERVAL);
         }
         false
     }
@@ -189,7 +189,7 @@ impl Session {
         let hung_up = matches!(self.lines.try_recv(), Err(mpsc::TryRecvError::Disconnected));
         while hung_up && status.is_none() && Instant::now() < deadline {
             status = self.child.try_wait().context("cannot wait for ciphertoll")?;
-            thread::sleep(GLANCE);
+            thread::sleep(POLL_INTERVAL);
         }
         let hung = status.is_none();
         if hung {

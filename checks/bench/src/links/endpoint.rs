@@ -18,7 +18,7 @@ use socket2::{Domain, Protocol, Socket, Type};
 /// The hidden command that [`run_endpoint_process`] implements.
 pub const ENDPOINT_COMMAND: &str = "__end";
 
-const PATIENCE: Duration = Duration::from_secs(20);
+const TIME_LIMIT: Duration = Duration::from_secs(20);
 const LARGEST_BUFFER_BYTES: u64 = 1 << 29;
 const CHUNK_BYTES: usize = 1 << 20;
 /// The first byte of a connection: a request that needs a response, or a stream of data.
@@ -61,7 +61,7 @@ pub fn run_endpoint_process(request: &str) -> Result<()> {
         EndpointTask::Talk(address, count) => times(count, || talk(address)),
         EndpointTask::Ping(address, count) => {
             let socket = Socket::new(Domain::IPV4, Type::RAW, Some(Protocol::ICMPV4))?;
-            socket.set_read_timeout(Some(PATIENCE))?;
+            socket.set_read_timeout(Some(TIME_LIMIT))?;
             socket.connect(&SocketAddr::from((address, 0)).into())?;
             let mut sequence = 0;
             times(count, || {
@@ -207,13 +207,13 @@ fn enlarge_windows() -> Result<()> {
 }
 
 fn connect(address: SocketAddr) -> io::Result<TcpStream> {
-    TcpStream::connect_timeout(&address, PATIENCE)
+    TcpStream::connect_timeout(&address, TIME_LIMIT)
 }
 
 fn talk(address: SocketAddr) -> io::Result<()> {
     let mut stream = connect(address)?;
     stream.set_nodelay(true)?;
-    stream.set_read_timeout(Some(PATIENCE))?;
+    stream.set_read_timeout(Some(TIME_LIMIT))?;
     stream.write_all(&[REQUEST])?;
     stream.read_exact(&mut [0])
 }

@@ -16,7 +16,7 @@ use nix::unistd::Pid;
 pub const POOL_SIZE: usize = 20;
 /// How long anything may take that the sidecar does at once on an idle machine.
 const LIMIT: Duration = Duration::from_mins(2);
-const GLANCE: Duration = Duration::from_millis(20);
+const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
 /// The process that serves, and those that were upgraded and still serve their clients.
 pub struct Sidecar {
@@ -132,7 +132,7 @@ impl Sidecar {
             if let Some(status) = self.child.try_wait().context("cannot wait for the sidecar")? {
                 return status.code().context("a signal ended the old process");
             }
-            thread::sleep(GLANCE);
+            thread::sleep(POLL_INTERVAL);
         }
         bail!("the old process still runs {} s after its clients were asked to leave", LIMIT.as_secs())
     }
@@ -158,7 +158,7 @@ impl Sidecar {
             if Instant::now() >= deadline {
                 bail!("no {event} within {} s; the log ends: {}", LIMIT.as_secs(), self.end_of_log());
             }
-            thread::sleep(GLANCE);
+            thread::sleep(POLL_INTERVAL);
         }
     }
 

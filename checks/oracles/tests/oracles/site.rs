@@ -17,7 +17,7 @@ use crate::oracle::{self, Oracle};
 const MYSQL_FAMILY_CONTROL: &str = "ciphertoll_control";
 const POSTGRES_CONTROL: &str = "ciphertoll";
 /// Longer than a busy machine takes for anything.
-const PATIENCE: Duration = Duration::from_secs(20);
+const TIME_LIMIT: Duration = Duration::from_secs(20);
 
 /// A server and what the cases know of it.
 pub(crate) struct Site {
@@ -92,7 +92,7 @@ impl Site {
                 _ => ChannelBinding::Unbound,
             },
             tls,
-            patience: PATIENCE,
+            patience: TIME_LIMIT,
         }
     }
 

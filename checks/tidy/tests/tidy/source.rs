@@ -18,7 +18,7 @@ const C_ROOMS: [&str; 3] = ["drivers/", "checks/bench/", "at-rest/tde-preload/"]
 const UNSAFE_ALLOWED: [&str; 5] = [
     "at-rest/tde-preload/",
     "measure/link/",
-    "protocols/resumption/",
+    "protocols/net/src/tls/resumption/",
     "at-rest/tde/src/xts.rs",
     "at-rest/tde/src/secret.rs",
 ];

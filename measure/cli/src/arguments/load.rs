@@ -2,9 +2,9 @@
 
 use std::num::NonZeroU32;
 
-use ciphertoll_advice::Need;
 use ciphertoll_model::duration::Span;
 use ciphertoll_model::{Bytes, Link, LinkShape};
+use ciphertoll_stats::advice::Need;
 use ciphertoll_stats::cost::{Cores, Load};
 use clap::Args;
 use clap::builder::{PossibleValuesParser, TypedValueParser};

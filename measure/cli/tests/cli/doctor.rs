@@ -16,7 +16,7 @@ use serde_json::Value;
 use crate::support::{Answer, answer, ciphertoll, is_root, items, one_document, script, text};
 
 /// Probes are killed after a minute at most; the rest is for a machine that does other things, too.
-const PATIENCE: Duration = Duration::from_mins(3);
+const TIME_LIMIT: Duration = Duration::from_mins(3);
 
 /// What `doctor --json` says with these variables.
 #[track_caller]
@@ -130,7 +130,7 @@ fn a_tool_that_hangs_is_killed_and_told() {
     let workshop = tempfile::tempdir().expect("a temporary directory");
     let began = Instant::now();
     let (code, document) = examine(&[("PATH", &path), ("TMPDIR", text(workshop.path()))]);
-    assert!(began.elapsed() < PATIENCE, "{:?}", began.elapsed());
+    assert!(began.elapsed() < TIME_LIMIT, "{:?}", began.elapsed());
     assert_consistent(code, &document);
     let check = check(&document, "gocryptfs");
     assert_eq!(check["state"], "no", "{check}");

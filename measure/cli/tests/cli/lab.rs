@@ -4,7 +4,7 @@ use std::process::{Output, Stdio};
 
 use ciphertoll_model::Engine;
 
-use crate::support::{PATIENCE, ciphertoll, real_server, until_within};
+use crate::support::{TIME_LIMIT, ciphertoll, real_server, until_within};
 
 /// The round-trip time, and the round trips of a plain connect to MariaDB and a query.
 const RTT_MS: u64 = 50;
@@ -91,7 +91,7 @@ fn sigterm_is_passed_on_and_the_lab_is_removed() {
     let mut command = ciphertoll(&["lab", "--server", "mariadb", "-q", "--", "sh", "-c", &script]);
     let mut child = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("the program starts");
     // A server is started first, and perhaps its template is created.
-    let home = until_within(PATIENCE, "the command", || {
+    let home = until_within(TIME_LIMIT, "the command", || {
         std::fs::read_to_string(&file).ok().filter(|text| text.ends_with('\n'))
     });
     let pid = nix::unistd::Pid::from_raw(child.id().cast_signed());

@@ -15,7 +15,7 @@ use crate::bench::{MachineUse, Measured, ServerUse, TrialError};
 use crate::interrupt::Interrupt;
 
 /// How often a wait for the load process checks for Ctrl-C.
-const PATIENCE: Duration = Duration::from_millis(50);
+const TIME_LIMIT: Duration = Duration::from_millis(50);
 
 pub(super) struct Clocks {
     /// Absent for external servers.
@@ -112,7 +112,7 @@ pub(super) fn observe(
         if middle.as_mut().is_some_and(|middle| middle.links.is_down()) {
             return Err(link_is_down().into());
         }
-        match load.next_message(PATIENCE).map_err(Unobserved::of)? {
+        match load.next_message(TIME_LIMIT).map_err(Unobserved::of)? {
             // It starts at once.
             None | Some(LoadMessage::Samples { .. } | LoadMessage::Ready | LoadMessage::Begun { .. }) => {}
             Some(LoadMessage::WindowOpened) => {

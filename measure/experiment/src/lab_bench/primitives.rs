@@ -3,10 +3,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use crate::primitives::Error;
 use ciphertoll_model::{
     Cell, ConnectionUse, Driver, Event, Group, KeyExchangeTime, ServerKey, SignatureTime, TlsLibrary,
 };
-use ciphertoll_primitives::Error;
 
 use crate::bench::Emit;
 use crate::interrupt::Interrupt;
@@ -66,14 +66,14 @@ fn timed(
     let (mut signatures, mut key_exchanges) = PrimitiveTimes::default();
     let mut failed = |error: &Error| emit(Event::Warned { message: error.to_string() });
     for key in &wanted.keys {
-        match ciphertoll_primitives::signature(*key, interrupted) {
+        match crate::primitives::signature(*key, interrupted) {
             Ok(time) => signatures.extend(time.map(|time| (key.label().to_owned(), time))),
             Err(Error::Interrupted) => return None,
             Err(error) => failed(&error),
         }
     }
     for group in &wanted.groups {
-        match ciphertoll_primitives::key_exchange(*group, interrupted) {
+        match crate::primitives::key_exchange(*group, interrupted) {
             Ok(time) => key_exchanges.extend(time.map(|time| (group.label().to_owned(), time))),
             Err(Error::Interrupted) => return None,
             Err(error) => failed(&error),

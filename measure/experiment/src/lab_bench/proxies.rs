@@ -69,8 +69,9 @@ impl Proxies {
         emit: &mut Emit<'_>,
     ) -> Result<(), String> {
         let Some(proxy) = cell.treatment.path.as_proxy() else { return Ok(()) };
-        let prepared =
-            server.install_certificate(proxy.behind()).and_then(|()| server.prepare_auth(credentials(cell)));
+        let prepared = server
+            .install_certificate(proxy.upstream_tls())
+            .and_then(|()| server.prepare_auth(credentials(cell)));
         prepared.map_err(|error| error.to_string())?;
         self.set_up(cell, context, server, links).map_err(|error| match error {
             TrialError::Void(VoidReason::Proxy { message }) => message,

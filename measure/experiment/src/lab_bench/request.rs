@@ -49,7 +49,7 @@ pub(super) fn here(
         database: Some(server.database().to_owned()),
         tls,
         injected_delay_ns: injected_delay.as_nanos() as u64,
-        ..anywhere(request)
+        ..location_independent(request)
     }
 }
 
@@ -98,12 +98,12 @@ pub(super) fn at_url(request: &TrialRequest<'_>, remote: &Remote) -> TrialSpec {
         documents: url.documents.as_deref().map(|told| told.login.clone()),
         tls,
         threads: cell.clients.count().min(MOST_WAITING_THREADS),
-        ..anywhere(request)
+        ..location_independent(request)
     }
 }
 
 /// The parts that do not depend on the server's location.
-fn anywhere(request: &TrialRequest<'_>) -> TrialSpec {
+fn location_independent(request: &TrialRequest<'_>) -> TrialSpec {
     let TrialRequest { cell, pace, timing, seed, max_per_s, query, .. } = *request;
     let work = ciphertoll_load::work(cell.treatment.server.engine, cell.workload, cell.scale, query);
     TrialSpec {

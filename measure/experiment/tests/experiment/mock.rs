@@ -217,7 +217,7 @@ fn tunnel_use(tunnel: Tunnel, operations: u64) -> TunnelUse {
 
 fn proxy_use(proxy: Proxy, cell: &Cell, operations: u64) -> ProxyUse {
     const SET_UP_NS: u64 = 30_000_000;
-    let (behind, clients) = (proxy.behind(), u64::from(cell.clients.count()));
+    let (behind, clients) = (proxy.upstream_tls(), u64::from(cell.clients.count()));
     let leg = Leg {
         from: proxy.program.label().to_owned(),
         to: "server".to_owned(),

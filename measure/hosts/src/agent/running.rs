@@ -18,7 +18,7 @@ use super::files::PlacedFiles;
 use crate::protocol::{FromHost, MachineWindow};
 
 /// How often the thread looks whether the trial was given up.
-const PATIENCE: Duration = Duration::from_millis(50);
+const TIME_LIMIT: Duration = Duration::from_millis(50);
 
 /// Why a trial did not start on this host.
 #[derive(Debug, thiserror::Error)]
@@ -86,7 +86,7 @@ impl Drop for RunningLoad {
 fn forward(mut load: LoadProcess, trial: u64, is_given_up: &AtomicBool, inputs: &Sender<Input>) {
     let mut opened = None;
     while !is_given_up.load(Ordering::Relaxed) {
-        let message = match load.next_message(PATIENCE) {
+        let message = match load.next_message(TIME_LIMIT) {
             Ok(None) => continue,
             Ok(Some(message)) => message,
             Err(error) => {

@@ -3,7 +3,7 @@
 use std::thread;
 use std::time::{Duration, Instant};
 
-use super::{Fleet, GLANCE, HostFacts, Incoming, Member, MemberState};
+use super::{Fleet, HostFacts, Incoming, Member, MemberState, POLL_INTERVAL};
 use crate::connection::Connection;
 use crate::error::HostError;
 use crate::protocol::{FromHost, Hello, PROTOCOL_VERSION};
@@ -44,7 +44,7 @@ impl Fleet {
             }
             let until = Instant::now() + *pause;
             while Instant::now() < until && !is_interrupted() {
-                thread::sleep(GLANCE);
+                thread::sleep(POLL_INTERVAL);
             }
             match self.start_all(is_interrupted) {
                 Err(HostError::Interrupted) => return Ok(true),
@@ -90,7 +90,7 @@ impl Fleet {
             if is_interrupted() {
                 return Ok(true);
             }
-            for incoming in self.look(Instant::now() + GLANCE)? {
+            for incoming in self.look(Instant::now() + POLL_INTERVAL)? {
                 if let Incoming::Said { host, message, .. } = incoming {
                     self.greeted(host, message)?;
                 }

@@ -25,7 +25,7 @@ const EVENTS: usize = 1_024;
 /// What login shells may print before the agent's first line.
 const MAX_GREETING_BYTES: usize = 1 << 16;
 /// How often a wait looks for Ctrl-C.
-const GLANCE: Duration = Duration::from_millis(50);
+const POLL_INTERVAL: Duration = Duration::from_millis(50);
 
 /// The hosts of a run, in the order in which the user named them.
 pub struct Fleet {
@@ -125,7 +125,7 @@ impl Fleet {
 
     /// Looks at all pipes, waiting until `until` at most, and not longer than a glance.
     fn look(&mut self, until: Instant) -> Result<Vec<Incoming>, HostError> {
-        let patience = until.saturating_duration_since(Instant::now()).min(GLANCE);
+        let patience = until.saturating_duration_since(Instant::now()).min(POLL_INTERVAL);
         match self.poll.poll(&mut self.events, Some(patience)) {
             Err(error) if error.kind() != io::ErrorKind::Interrupted => {
                 return Err(HostError::io("cannot watch the load hosts")(error));

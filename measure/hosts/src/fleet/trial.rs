@@ -10,7 +10,7 @@ use ciphertoll_model::{
     ErrorCount, ErrorKind, FailureOrigin, LatencySummary, LoadMessage, TrialPace, TrialResult, TrialSpec,
 };
 
-use super::{Fleet, GLANCE, Incoming};
+use super::{Fleet, Incoming, POLL_INTERVAL};
 use crate::clock::{ClockOffset, HostWindow, WindowOverlap};
 use crate::error::HostError;
 use crate::protocol::{FromHost, HostTrial, MAX_FILE_BYTES, MachineWindow, ToHost, TrialFiles};
@@ -215,7 +215,7 @@ impl Fleet {
                 let (fault, kind) = (FailureOrigin::Internal, ErrorKind::Other);
                 return Err(TrialFailure::Load { host, reason, fault, kind });
             }
-            for incoming in self.look(deadline.min(Instant::now() + GLANCE))? {
+            for incoming in self.look(deadline.min(Instant::now() + POLL_INTERVAL))? {
                 self.take(trial, incoming)?;
             }
         }

@@ -17,11 +17,11 @@ use crate::servers::engine::LoginRequest;
 use crate::servers::engines;
 
 /// Time that a server gets to forget a connection that was just closed.
-const ROOM_PATIENCE: Duration = Duration::from_secs(5);
+const ROOM_TIME_LIMIT: Duration = Duration::from_secs(5);
 const RETRY_INTERVAL: Duration = Duration::from_millis(50);
 /// Time limit for an answer to TLS if the server may not support it: a server that waits for a message of its protocol does
 /// not answer at all.
-const TLS_PATIENCE: Duration = Duration::from_secs(3);
+const TLS_TIME_LIMIT: Duration = Duration::from_secs(3);
 /// The round trip is the shortest of this many `hello` commands.
 const HELLOS: usize = 3;
 const HELLO: &str = r#"{"hello": 1}"#;
@@ -61,7 +61,7 @@ impl UrlLogin<'_> {
         database: Option<&str>,
         family: Option<AddressFamily>,
     ) -> Result<Client, ciphertoll_net::Error> {
-        let deadline = Instant::now() + ROOM_PATIENCE;
+        let deadline = Instant::now() + ROOM_TIME_LIMIT;
         loop {
             match self.connect_as(version, family, self.login(version, database)) {
                 Err(error) if error.is_too_many_connections() && Instant::now() < deadline => {
@@ -159,7 +159,7 @@ pub(super) fn check_tls_answer(
     version: Option<TlsVersion>,
     before: Option<&ciphertoll_net::Error>,
 ) -> Result<(), ciphertoll_net::Error> {
-    let timed_out = || ciphertoll_net::Error::TimedOut { seconds: TLS_PATIENCE.as_secs() };
+    let timed_out = || ciphertoll_net::Error::TimedOut { seconds: TLS_TIME_LIMIT.as_secs() };
     let may_lack_tls = matches!(url.tls.demand, TlsDemand::Unsaid | TlsDemand::Both);
     if version.is_none() || url.documents.is_none() || !may_lack_tls {
         return Ok(());
@@ -175,7 +175,7 @@ pub(super) fn check_tls_answer(
         // The receiver is gone after a timeout. The login reports the reason of a failure.
         let _ = sender.send(greeted.is_ok());
     });
-    receiver.recv_timeout(TLS_PATIENCE).map_or_else(|_| Err(timed_out()), |_| Ok(()))
+    receiver.recv_timeout(TLS_TIME_LIMIT).map_or_else(|_| Err(timed_out()), |_| Ok(()))
 }
 
 fn wrong_protocol() -> ciphertoll_net::Error {

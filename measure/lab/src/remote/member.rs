@@ -13,7 +13,7 @@ use super::connection::{UrlLogin, check_tls_answer, is_unverified, tls_versions,
 use crate::error::Error;
 
 /// Time limit for hosts that are asked concurrently; the connect timeout of common drivers.
-const PATIENCE: Duration = Duration::from_secs(10);
+const TIME_LIMIT: Duration = Duration::from_secs(10);
 /// Time limit of the whole search; the server selection timeout of common drivers.
 const SEARCH_LIMIT: Duration = Duration::from_secs(30);
 
@@ -81,7 +81,7 @@ pub(super) fn discover(name: &str, url: &ServerUrl) -> Result<Option<ChosenMembe
         if hosts.is_empty() {
             break;
         }
-        for (address, answer) in ask_all(url, hosts, left.min(PATIENCE)) {
+        for (address, answer) in ask_all(url, hosts, left.min(TIME_LIMIT)) {
             match answer {
                 Ok((server, round_trip)) => discovery.record_reply(&address, &server, round_trip),
                 Err(HostFailure::Other(reason)) => discovery.record_failure(&address, &reason),

@@ -61,7 +61,7 @@ impl Site {
 
     fn proxy(&mut self, proxy: Proxy, account: &ClientAccount, number: usize) -> Result<RunningProxy, Error> {
         let Endpoint::Tcp(behind) = self.server.endpoint_over(RTT) else { panic!("a server listens on TCP") };
-        self.server.install_certificate(proxy.behind())?;
+        self.server.install_certificate(proxy.upstream_tls())?;
         let start = ProxyStart {
             proxy,
             server: &self.server,

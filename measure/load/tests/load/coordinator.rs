@@ -15,7 +15,7 @@ use ciphertoll_model::{
 use tempfile::TempDir;
 
 /// A load process that says nothing for longer has hung.
-const PATIENCE: Duration = Duration::from_secs(20);
+const TIME_LIMIT: Duration = Duration::from_secs(20);
 
 /// A program that is still open for writing, in a child that another test just forked, cannot be started
 /// (ETXTBSY): one test at a time writes its program and starts it.
@@ -62,7 +62,7 @@ fn start(script: &str) -> (LoadProcess, TempDir) {
 
 /// The next message or the end.
 fn next(process: &mut LoadProcess) -> Result<LoadMessage, Error> {
-    let message = process.next_message(PATIENCE)?;
+    let message = process.next_message(TIME_LIMIT)?;
     Ok(message.expect("the load process says nothing"))
 }
 
@@ -153,7 +153,7 @@ fn a_dropped_process_is_gone() {
     let began = Instant::now();
     drop(process);
     assert!(!entry.exists());
-    assert!(began.elapsed() < PATIENCE);
+    assert!(began.elapsed() < TIME_LIMIT);
     drop(directory);
 }
 

@@ -29,7 +29,7 @@ use tempfile::TempDir;
 use crate::{find, outcome};
 
 /// A server that does not listen for longer will not.
-const PATIENCE: Duration = Duration::from_mins(1);
+const TIME_LIMIT: Duration = Duration::from_mins(1);
 /// Few: a find reads through them.
 const RECORDS: u64 = 100;
 /// Records of one insert.
@@ -89,7 +89,7 @@ impl FerretDb {
     }
 
     fn wait_until_it_listens(&mut self) {
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + TIME_LIMIT;
         let socket = socket(self.directory.path());
         let listens = || -> io::Result<()> {
             UnixStream::connect(&socket)?;

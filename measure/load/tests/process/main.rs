@@ -25,7 +25,7 @@ use ciphertoll_model::{
 use tempfile::TempDir;
 
 /// A load process that says nothing for longer has hung.
-const PATIENCE: Duration = Duration::from_secs(20);
+const TIME_LIMIT: Duration = Duration::from_secs(20);
 
 /// Never waited for: every trial here is over before.
 const WINDOW_NS: u64 = 15_000_000_000;
@@ -155,7 +155,7 @@ fn outcome(spec: &TrialSpec) -> Result<TrialResult, Error> {
 fn one_outcome(spec: &TrialSpec) -> Result<TrialResult, Error> {
     let mut process = LoadProcess::start(&env::current_exe().unwrap(), spec)?;
     loop {
-        match process.next_message(PATIENCE)?.expect("the load process says nothing") {
+        match process.next_message(TIME_LIMIT)?.expect("the load process says nothing") {
             LoadMessage::Finished(result) => return Ok(*result),
             LoadMessage::WindowOpened | LoadMessage::WindowClosed => {}
             // Only after a start that was told.

@@ -15,7 +15,7 @@ use tempfile::TempDir;
 use crate::find;
 
 /// A server that does not listen for longer will not.
-const PATIENCE: Duration = Duration::from_mins(1);
+const TIME_LIMIT: Duration = Duration::from_mins(1);
 
 /// Packets above this are refused, and so are values: `REPEAT` gives NULL for them.
 pub(crate) const MAX_PACKET_BYTES: u32 = 1 << 20;
@@ -80,7 +80,7 @@ impl MariaDb {
     }
 
     fn wait_until_it_listens(&mut self) {
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + TIME_LIMIT;
         while UnixStream::connect(socket(self.directory.path())).is_err() {
             let ended = self.child.try_wait().expect("a child of ours");
             if ended.is_some() || Instant::now() > deadline {
@@ -91,7 +91,7 @@ impl MariaDb {
         }
         // Its socket is there before the tables are; it greets once they are.
         let mut greeted = UnixStream::connect(socket(self.directory.path())).expect("it listens");
-        greeted.set_read_timeout(Some(PATIENCE)).expect("a socket takes a limit");
+        greeted.set_read_timeout(Some(TIME_LIMIT)).expect("a socket takes a limit");
         greeted.read_exact(&mut [0]).expect("mariadbd greets");
     }
 

@@ -13,7 +13,7 @@ use ciphertoll_skip::missing;
 use nix::sys::signal::Signal;
 
 use crate::mariadb::{MAX_PACKET_BYTES, MariaDb};
-use crate::{PATIENCE, outcome, work_of};
+use crate::{TIME_LIMIT, outcome, work_of};
 
 /// How long the server stands still.
 const STALL: Duration = Duration::from_millis(200);
@@ -138,7 +138,7 @@ fn stalled(server: &MariaDb, pace: TrialPace) -> TrialResult {
     let program = env::current_exe().expect("this program");
     let mut process = LoadProcess::start(&program, &spec).expect("a load process");
     loop {
-        match process.next_message(PATIENCE).expect("no error").expect("a message") {
+        match process.next_message(TIME_LIMIT).expect("no error").expect("a message") {
             LoadMessage::WindowOpened => {
                 thread::sleep(STALL);
                 server.signal(Signal::SIGSTOP);

@@ -41,7 +41,7 @@ impl Link {
 
 impl LinkShape {
     /// The longest round trip, jitter included.
-    const MOST_US: f64 = 10_000_000.0;
+    const MAX_MICROS: f64 = 10_000_000.0;
     const MOST_KBIT: f64 = 100_000_000.0;
 
     /// A link with this round trip, without jitter, loss or rate limit.
@@ -105,7 +105,7 @@ fn within(number: &str, per_unit: f64, most: f64) -> Option<u32> {
 }
 
 fn micros(text: &str) -> Option<u32> {
-    with_unit(text, &[("us", 1.0), ("ms", 1e3), ("s", 1e6)], LinkShape::MOST_US)
+    with_unit(text, &[("us", 1.0), ("ms", 1e3), ("s", 1e6)], LinkShape::MAX_MICROS)
 }
 
 fn rate(text: &str) -> Option<u32> {

@@ -122,7 +122,7 @@ impl Path {
 
     /// The TLS parameters of the connection to the server: the client's, or those of the proxy.
     pub fn server_tls(self) -> Option<TlsPath> {
-        self.as_tls().or_else(|| self.as_proxy().map(Proxy::behind))
+        self.as_tls().or_else(|| self.as_proxy().map(Proxy::upstream_tls))
     }
 
     pub fn as_tunnel(self) -> Option<Tunnel> {

@@ -111,7 +111,7 @@ impl Proxy {
     }
 
     /// The TLS parameters of connections to the server.
-    pub fn behind(self) -> TlsPath {
+    pub fn upstream_tls(self) -> TlsPath {
         let is_post_quantum = self.group.is_some_and(Group::has_ml_kem) || self.key.is_ml_dsa();
         let library = if is_post_quantum { TlsLibrary::OpenSsl35 } else { TlsLibrary::OpenSsl };
         TlsPath { key: Some(self.key), group: self.group, library, ..TlsPath::as_served(self.version) }
@@ -209,7 +209,7 @@ mod tests {
         let path: Path = "proxy".parse().unwrap();
         assert_eq!((path.as_tls(), path.as_proxy()), (None, Some(Proxy::of(ProxyProgram::Sidecar))));
         assert_eq!(path.server_tls(), "tls1.3-p256".parse::<Path>().unwrap().as_tls());
-        let behind = proxy("pgbouncer+front=tcp+tls=1.2-rsa2048+mode=transaction").behind();
+        let behind = proxy("pgbouncer+front=tcp+tls=1.2-rsa2048+mode=transaction").upstream_tls();
         assert_eq!((behind.version, behind.key), (TlsVersion::Tls12, Some(ServerKey::Rsa2048)));
     }
 
@@ -225,7 +225,7 @@ mod tests {
     #[test]
     fn the_group_of_server_connections_is_for_the_sidecar_only() {
         let group = Some(Group::X25519MlKem768);
-        assert_eq!(proxy("proxy+group=x25519mlkem768").behind().group, group);
+        assert_eq!(proxy("proxy+group=x25519mlkem768").upstream_tls().group, group);
         for engine in Engine::SQL {
             assert_eq!(proxy("proxy+group=x25519mlkem768").impossible(engine), None);
         }

@@ -2,8 +2,8 @@
 
 use std::fmt::Write as _;
 
-use ciphertoll_advice::{Advice, Choice, Excluded, Need, Rank, SettingsFile, settings};
 use ciphertoll_model::{Metric, Path, ServerLevel, TlsVersion, Treatment};
+use ciphertoll_stats::advice::{Advice, Choice, Excluded, Need, Rank, SettingsFile, settings};
 use ciphertoll_stats::cost::{BreakEven, MissingTerm, Profile, Role, Side};
 use ciphertoll_stats::{Estimate, Interval};
 use serde::Serialize;
@@ -49,8 +49,12 @@ pub fn advice(report: &AdviceReport<'_>, style: Style, width: u16) -> String {
     text += &paragraphs(&[first, second], width);
     for server in report.costs.servers() {
         let _ = writeln!(text, "\n{}", report.costs.server_name(server));
-        text += &match ciphertoll_advice::advise(report.costs.model, server, report.needs, report.costs.load)
-        {
+        text += &match ciphertoll_stats::advice::advise(
+            report.costs.model,
+            server,
+            report.needs,
+            report.costs.load,
+        ) {
             Ok(advice) => of_server(report, server, &advice, (style, width)),
             Err(term) => {
                 let missing =
@@ -300,7 +304,7 @@ struct FileDocument {
 
 pub fn advice_json(report: &AdviceReport<'_>) -> Result<String, serde_json::Error> {
     let CostReport { run, model, load, .. } = report.costs;
-    let of_server = |server| (server, ciphertoll_advice::advise(model, server, report.needs, load));
+    let of_server = |server| (server, ciphertoll_stats::advice::advise(model, server, report.needs, load));
     let advised: Vec<(&ServerLevel, Result<Advice<'_>, MissingTerm>)> =
         report.costs.servers().into_iter().map(of_server).collect();
     serde_json::to_string_pretty(&AdviceDocument {

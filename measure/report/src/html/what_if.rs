@@ -11,7 +11,7 @@ use crate::markup::Element;
 
 pub(super) const SCRIPT: &str = include_str!("assets/what-if.js");
 /// See [`super::SCRIPT_SHA256`].
-pub(super) const SCRIPT_SHA256: &str = "sha256-fCjiLafSw9KH3Iu1qf8TqMrABgg0iQfqofVWs1hO68c=";
+pub(super) const SCRIPT_SHA256: &str = "sha256-ZTYURKi+8JodjpvvEE7JiP//du+k0VT8sjepROsArl0=";
 
 /// A number that the reader may change.
 struct Field {

@@ -145,7 +145,7 @@ fn noise(stratum: &StratumView<'_>) -> Option<Sentence> {
         return None;
     }
     let text = format!(
-        "{}: the noise floor is {} (the difference between two copies of {}). Smaller differences are not claimed.",
+        "{}: the noise floor is {} ({} measured against itself). Smaller differences are not claimed.",
         stratum.name(),
         floors.join(", "),
         stratum.baseline_label(),

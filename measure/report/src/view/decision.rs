@@ -1,9 +1,9 @@
 //! What to do after a run: the encrypted configuration with the lowest cost, from how many queries per connection on another
 //! one costs less, and what it saves.
 
-use ciphertoll_advice::{Advice, Choice, Rank, advise};
 use ciphertoll_model::plan::MIN_BLOCKS_FOR_VERDICTS;
 use ciphertoll_model::{Baseline, Factor, Metric, ServerLevel, Treatment};
+use ciphertoll_stats::advice::{Advice, Choice, Rank, advise};
 use ciphertoll_stats::cost::{BreakEven, Cores, CostModel, Load, Profile, Role, Side};
 use ciphertoll_stats::{Estimate, Interval};
 

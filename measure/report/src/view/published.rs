@@ -1,7 +1,7 @@
 //! A published study compared with this run: ratios, because the machines differ.
 
+use ciphertoll_model::presets::{Preset, Published};
 use ciphertoll_model::{AtRest, Link, Metric};
-use ciphertoll_presets::{Preset, Published};
 use ciphertoll_stats::{CellAnalysis, Estimate, Interval};
 
 use super::{Column, ColumnKind, Section, Sentence, Table, TableEntry, certain_ratio};
@@ -49,7 +49,7 @@ pub(crate) fn section(report: &RunReport<'_>) -> Option<Section> {
 
 /// The study that the run repeats; `None` for presets without published figures.
 pub(crate) fn study(report: &RunReport<'_>) -> Option<&'static Preset> {
-    ciphertoll_presets::find(&report.plan.name).filter(|preset| !preset.published().is_empty())
+    ciphertoll_model::presets::find(&report.plan.name).filter(|preset| !preset.published().is_empty())
 }
 
 /// The comparison, and apart from it its source, explanations and deviations.

@@ -12,6 +12,7 @@ mod handshake_size;
 mod memory;
 mod observed;
 mod openssl;
+mod resumption;
 mod rustls;
 mod session;
 
@@ -21,7 +22,6 @@ use std::path::PathBuf;
 
 use crate::Error;
 
-pub use ciphertoll_resumption::Sessions;
 pub use ciphertoll_vocabulary::{
     Group, Identity, SecurityLevel, ServerKey, Suite, TlsLibrary, TlsVersion, Verification,
 };
@@ -31,6 +31,7 @@ pub use self::acceptor::{Acceptor, AcceptorSettings};
 pub use self::context::Context;
 pub use self::files::{FileError, FilePurpose, check_file};
 pub use self::handshake_size::HandshakeSize;
+pub use self::resumption::Sessions;
 pub(crate) use self::session::{Decrypted, Filled, Handshake, TlsSession};
 
 /// The CA certificates that the server's certificate must chain to.

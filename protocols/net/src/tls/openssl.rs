@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::io;
 use std::path::Path;
 
-use ciphertoll_resumption::SessionPolicy;
+use crate::tls::resumption::SessionPolicy;
 use ciphertoll_wire::tls::NamedGroup;
 use openssl::hash::MessageDigest;
 use openssl::nid::Nid;
@@ -29,7 +29,7 @@ use crate::Error;
 use crate::buffer::Buffer;
 
 pub(super) struct OpenSslContext {
-    inner: ciphertoll_resumption::Context,
+    inner: crate::tls::resumption::Context,
     peer: PeerName,
     verification: Verification,
     version: TlsVersion,
@@ -104,7 +104,7 @@ impl OpenSslContext {
             builder.set_options(SslOptions::NO_TICKET);
         }
         Self {
-            inner: ciphertoll_resumption::Context::build(builder, &keep),
+            inner: crate::tls::resumption::Context::build(builder, &keep),
             peer: settings.peer.clone(),
             verification: settings.verification,
             version: settings.version,

@@ -17,7 +17,7 @@ use ciphertoll_wire::mysql::{self, MySqlTlsMode, Row};
 use ciphertoll_wire::session::{Login, ServerInfo};
 
 /// No wait of any test is longer; what is still not there then has been lost.
-pub(crate) const PATIENCE: Duration = Duration::from_mins(1);
+pub(crate) const TIME_LIMIT: Duration = Duration::from_mins(1);
 
 pub(crate) const USER: &str = "toll";
 pub(crate) const PASSWORD: &[u8] = b"hunter2";
@@ -143,7 +143,7 @@ impl LoopClient {
         let mut reactor = Reactor::new()?;
         let mut connecting = dialer.dial(sources)?;
         reactor.register(connecting.channel(), KEY, WatchedEvents::Both)?;
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + TIME_LIMIT;
         loop {
             for readiness in readiness(&mut reactor, deadline)? {
                 match connecting.advance(readiness)? {
@@ -163,7 +163,7 @@ impl LoopClient {
 
     pub(crate) fn read_rows(&mut self) -> Result<Vec<Row>, Error> {
         let mut reader = self.server.rows_reader(RESULT_LIMIT_BYTES);
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + TIME_LIMIT;
         loop {
             for readiness in readiness(&mut self.reactor, deadline)? {
                 let rows = self.channel.read_response(readiness, |input| reader.step(input))?;
@@ -200,7 +200,7 @@ pub(crate) fn login(encryption: MySqlTlsMode) -> Login {
 fn within<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> T {
     let (done, outcome) = mpsc::channel();
     let worker = thread::spawn(move || done.send(work()).is_ok());
-    match outcome.recv_timeout(PATIENCE) {
+    match outcome.recv_timeout(TIME_LIMIT) {
         Ok(outcome) => outcome,
         Err(RecvTimeoutError::Timeout) => panic!("the blocking driver hangs"),
         Err(RecvTimeoutError::Disconnected) => match worker.join() {

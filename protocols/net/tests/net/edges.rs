@@ -8,7 +8,7 @@ use ciphertoll_net::{ContextSource, Error, Sent};
 use ciphertoll_wire::mysql::{Row, command};
 
 use crate::certificates::{Authority, Offer, ServerTls};
-use crate::drivers::{LoopClient, PATIENCE, dialer};
+use crate::drivers::{LoopClient, TIME_LIMIT, dialer};
 use crate::server::{Server, Socket};
 
 /// What the server sends before it ends its side.
@@ -39,7 +39,7 @@ fn answer_and_end(offer: Option<Offer>, bytes: usize, answer: Answer) -> Result<
     let tls = offer.map(|offer| ContextSource::Shared(Context::build(&authority.settings(offer)).unwrap()));
     let mut client = LoopClient::connect(&dialer(&server.address, tls), None).unwrap();
     client.send_query("SELECT").unwrap();
-    all_sent.recv_timeout(PATIENCE).unwrap();
+    all_sent.recv_timeout(TIME_LIMIT).unwrap();
     let rows = client.read_rows();
     drop(client);
     server.join();
@@ -87,7 +87,7 @@ fn room_to_send_and_an_answer_in_one_edge() {
     // What was sent on a unix socket has arrived, so that the server knows when it has read everything.
     let server = Server::unix(move |listener| {
         let mut peer = listener.accept().log_in(None);
-        client_is_blocked.recv_timeout(PATIENCE).unwrap();
+        client_is_blocked.recv_timeout(TIME_LIMIT).unwrap();
         let answer = peer.encode_rows(&rows(10));
         let received = read_what_is_there(&peer.wire().socket);
         peer.wire().write_all(&answer[..1]).unwrap();
@@ -101,7 +101,7 @@ fn room_to_send_and_an_answer_in_one_edge() {
     command::encode_query(client.channel.output(), &statement).unwrap();
     assert_eq!(client.channel.send().unwrap(), Sent::Blocked);
     blocked.send(()).unwrap();
-    server_has_drained.recv_timeout(PATIENCE).unwrap();
+    server_has_drained.recv_timeout(TIME_LIMIT).unwrap();
     assert_eq!(client.read_rows().unwrap(), rows(10));
     server.join();
 }

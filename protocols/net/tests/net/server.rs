@@ -19,7 +19,7 @@ use openssl::ssl::{SslAcceptor, SslRef, SslStream};
 use socket2::{Domain, SockRef, Type};
 use tempfile::TempDir;
 
-use crate::drivers::{DATABASE, PASSWORD, PATIENCE, USER};
+use crate::drivers::{DATABASE, PASSWORD, TIME_LIMIT, USER};
 
 const NONCE: [u8; 20] = *b"abcdefghijklmnopqrst";
 const COM_QUIT: u8 = 0x01;
@@ -122,7 +122,7 @@ impl<T: Send + 'static> Server<T> {
         script: impl FnOnce(&Listener) -> T + Send + 'static,
     ) -> Self {
         // A receive timeout bounds accept(), too (socket(7)).
-        listener.with_socket(|socket| socket.set_read_timeout(Some(PATIENCE)).unwrap());
+        listener.with_socket(|socket| socket.set_read_timeout(Some(TIME_LIMIT)).unwrap());
         Self { address, thread: thread::spawn(move || script(&listener)), _directory: directory }
     }
 
@@ -161,8 +161,8 @@ impl Listener {
             Self::Unix(listener) => (Socket::Unix(listener.accept().unwrap().0), None),
         };
         socket.with_socket(|socket| {
-            socket.set_read_timeout(Some(PATIENCE)).unwrap();
-            socket.set_write_timeout(Some(PATIENCE)).unwrap();
+            socket.set_read_timeout(Some(TIME_LIMIT)).unwrap();
+            socket.set_write_timeout(Some(TIME_LIMIT)).unwrap();
         });
         let stream = Stream::Plain(Wire { socket, pace: Pace::Whole });
         (Peer { stream, sequence: 0, capabilities: OFFERED }, from)

@@ -91,7 +91,7 @@ impl FakeServer {
             let answer = match name.as_str() {
                 "hello" => Some(self.hello(message.body)),
                 "saslStart" => self.start(message.body),
-                "saslContinue" => self.go_on(message.body),
+                "saslContinue" => self.next_reply(message.body),
                 "authenticate" => Some(consent(message.body)),
                 // A compressible batch.
                 "find" => Some(rawdoc! {
@@ -172,7 +172,7 @@ impl FakeServer {
         Some(answer)
     }
 
-    fn go_on(&mut self, body: &RawDocument) -> Option<RawDocumentBuf> {
+    fn next_reply(&mut self, body: &RawDocument) -> Option<RawDocumentBuf> {
         assert_eq!(body.get("conversationId").unwrap(), Some(RawBsonRef::Int32(CONVERSATION)));
         assert_eq!(body.get_str("$db").unwrap(), "admin");
         match std::mem::replace(&mut self.state, State::Idle) {

@@ -45,13 +45,13 @@ impl Site {
         let mut sent = Vec::new();
         for piece in bytes.chunks(piece) {
             self.held.extend_from_slice(piece);
-            sent.extend(self.go_on());
+            sent.extend(self.continue_client());
         }
         sent
     }
 
     /// What the server receives of the bytes that were held back.
-    pub(crate) fn go_on(&mut self) -> Vec<u8> {
+    pub(crate) fn continue_client(&mut self) -> Vec<u8> {
         let (mut held, mut sent) = (std::mem::take(&mut self.held), Vec::new());
         loop {
             let until = self.process_client(&held);
@@ -277,7 +277,7 @@ fn a_query_is_executed_before_its_columns_are_compared() {
     assert_eq!(site.up(&use_it, 1000), [&again[..], &use_it].concat());
     assert_eq!(site.up(&query("COMMIT"), 1000), b"", "nothing may follow yet");
     assert_eq!(site.down(&same, 4), answers("2DCZ"), "the table may be another one");
-    assert_eq!(site.go_on(), query("COMMIT"));
+    assert_eq!(site.continue_client(), query("COMMIT"));
 
     // Another type: the client gets the server's own error, and no row.
     let other = [answers("1"), parameter(INT), column("a", INT, 1), answers("2DCZ")].concat();
@@ -291,7 +291,7 @@ fn a_query_is_executed_before_its_columns_are_compared() {
     assert_eq!(site.up(&query("COMMIT"), 1000), b"", "its error comes first");
     let down = site.down(&answers("3EZ"), 4);
     assert!(down.windows(7).any(|bytes| bytes == b"C0A000\0") && down.ends_with(&answers("Z")));
-    assert_eq!(site.go_on(), query("COMMIT"));
+    assert_eq!(site.continue_client(), query("COMMIT"));
 }
 
 #[test]
@@ -303,13 +303,13 @@ fn a_statement_that_changes_something_waits_for_its_columns() {
     assert_eq!(site.up(&use_it, 1000), again);
     assert!(site.follow.is_waiting());
     assert_eq!(site.down(&[answers("1"), parameter(INT), column("a", TEXT, 2)].concat(), 3), b"");
-    assert_eq!(site.go_on(), use_it);
+    assert_eq!(site.continue_client(), use_it);
     assert_eq!(site.down(&answers("2DCZ"), 3), answers("2DCZ"));
 
     let mut site = moved(sql, INT, &column("a", TEXT, 1));
     site.up(&use_it, 1000);
     site.down(&[answers("1"), parameter(INT), column("b", TEXT, 1)].concat(), 3);
-    let sent = site.go_on();
+    let sent = site.continue_client();
     assert!(sent.starts_with(&close("s")) && sent.ends_with(&use_it), "a message that fails is in front");
     let down = site.down(&answers("3EZ"), 4);
     assert!(down.windows(7).any(|bytes| bytes == b"C0A000\0") && down.ends_with(&answers("Z")));
@@ -325,7 +325,7 @@ fn a_batch_behind_one_that_may_have_failed_waits() {
     let sent = site.up(&[&first[..], &second].concat(), 1000);
     assert_eq!(sent, [execute("other"), again.clone(), execute("s"), sync()].concat());
     assert_eq!(site.down(&answers("EZ"), 1000), answers("EZ"));
-    assert_eq!(site.go_on(), [&again[..], &second].concat());
+    assert_eq!(site.continue_client(), [&again[..], &second].concat());
     assert_eq!(site.down(&answers("12CZ"), 1000), answers("2CZ"));
 }
 
@@ -386,18 +386,18 @@ fn sql_finds_statements_of_the_protocol() {
         let mut site = moved("INSERT INTO t VALUES ($1)", INT, &answers("n"));
         assert_eq!(site.up(&query(sql), 3), stand_in, "{sql}");
         assert_eq!(site.down(&answers("1Z"), 1), b"");
-        assert_eq!(site.go_on(), query(sql));
+        assert_eq!(site.continue_client(), query(sql));
     }
     let mut site = moved("INSERT INTO t VALUES ($1)", INT, &answers("n"));
     let again = [typed_parse("s", "INSERT INTO t VALUES ($1)", INT), sync()].concat();
     assert_eq!(site.up(&query("EXECUTE s(1)"), 1000), again);
     assert_eq!(site.down(&answers("1Z"), 1), b"");
-    assert_eq!(site.go_on(), query("EXECUTE s(1)"));
+    assert_eq!(site.continue_client(), query("EXECUTE s(1)"));
     // It cannot be prepared: the client gets the reason when its text fails.
     let mut site = moved("INSERT INTO t VALUES ($1)", INT, &answers("n"));
     site.up(&query("EXECUTE s(1)"), 1000);
     assert_eq!(site.down(&answers("EZ"), 1), b"");
-    assert_eq!(site.go_on(), query("EXECUTE s(1)"));
+    assert_eq!(site.continue_client(), query("EXECUTE s(1)"));
     let missing = message(b'E', b"SERROR\0C26000\0Mno\0\0");
     assert_eq!(site.down(&[missing, answers("Z")].concat(), 1), answers("EZ"));
     // Its columns have changed.
@@ -406,9 +406,9 @@ fn sql_finds_statements_of_the_protocol() {
     assert_eq!(site.up(&query("EXECUTE s(1)"), 1000), [&again[..], &describe("s"), &sync()].concat());
     let changed = [&answers("1")[..], &parameter(INT), &column("a", INT, 1), &answers("Z")].concat();
     assert_eq!(site.down(&changed, 1), b"");
-    assert_eq!(site.go_on(), [close("s"), sync()].concat());
+    assert_eq!(site.continue_client(), [close("s"), sync()].concat());
     assert_eq!(site.down(&answers("3Z"), 1), b"");
-    assert_eq!(site.go_on(), query("EXECUTE s(1)"));
+    assert_eq!(site.continue_client(), query("EXECUTE s(1)"));
     let missing = message(b'E', b"SERROR\0C26000\0Mno\0\0");
     let down = site.down(&[missing, answers("Z")].concat(), 1);
     assert!(down.windows(7).any(|bytes| bytes == b"C0A000\0"));

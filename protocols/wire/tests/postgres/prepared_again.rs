@@ -16,7 +16,7 @@ fn constants_keep_their_meaning_behind_a_set() {
     assert!(site.follow.is_preparing());
     let same = [&answers("1")[..], &parameter(INT), &column("a", TEXT, 1), &answers("Z")].concat();
     assert_eq!(site.down(&same, 3), b"");
-    assert_eq!(site.go_on(), set);
+    assert_eq!(site.continue_client(), set);
     site.down(&answers("CZ"), 3);
     assert_eq!(site.up(&use_it, 1000), use_it);
 
@@ -24,7 +24,7 @@ fn constants_keep_their_meaning_behind_a_set() {
     let mut site = moved(text, INT, &column("a", TEXT, 1));
     site.up(&set, 1000);
     site.down(&answers("EZ"), 3);
-    assert_eq!(site.go_on(), set);
+    assert_eq!(site.continue_client(), set);
     site.down(&answers("CZ"), 3);
     assert_eq!(site.up(&use_it, 1000), use_it, "the server says that there is none");
 
@@ -33,7 +33,7 @@ fn constants_keep_their_meaning_behind_a_set() {
     let first = parse("", "SET DateStyle = 'German'");
     assert_eq!(site.up(&[&first[..], &execute(""), &sync()].concat(), 1000), [&first[..], &flush()].concat());
     assert_eq!(site.down(&answers("E"), 1000), answers("E"));
-    assert_eq!(site.go_on(), [execute(""), sync()].concat());
+    assert_eq!(site.continue_client(), [execute(""), sync()].concat());
     assert_eq!(site.down(&answers("Z"), 1000), answers("Z"));
 
     // In the middle of a batch nothing can be prepared.
@@ -128,9 +128,9 @@ fn nothing_is_prepared_while_one_of_the_statements_is_open() {
     assert_eq!(first, [close("b"), parse("b", "DELETE FROM u"), describe("b"), sync()].concat());
     site.down(&answers("31tnZ"), 1000);
     let then = [parse("a", "INSERT INTO t DEFAULT VALUES"), sync()].concat();
-    assert_eq!(site.go_on(), then);
+    assert_eq!(site.continue_client(), then);
     assert_eq!(site.down(&answers("1Z"), 1000), b"");
-    assert_eq!(site.go_on(), execute_both);
+    assert_eq!(site.continue_client(), execute_both);
 }
 
 #[test]
@@ -157,7 +157,7 @@ fn the_types_of_parameters_come_before_what_fails_in_a_description() {
     let mut site = moved(sql, INT, &column("a", TEXT, 1));
     site.up(&ask, 1000);
     site.down(&[answers("1"), parameter(INT), column("b", TEXT, 1)].concat(), 3);
-    site.go_on();
+    site.continue_client();
     let down = site.down(&answers("3EZ"), 4);
     assert!(down.starts_with(&parameter(INT)) && down.windows(7).any(|bytes| bytes == b"C0A000\0"));
 }

@@ -455,7 +455,7 @@ fn com_quit_is_not_forwarded() {
 fn com_change_user_is_not_forwarded() {
     let bytes = [query("SELECT 1"), message(b"\x11app\0\0\0"), query("SELECT 2")].concat();
     let taken = MySqlRelay::new(RELAYED).process_client(&bytes).unwrap();
-    assert_eq!((taken.pass_bytes, taken.goodbye), (query("SELECT 1").len(), Goodbye::Anew));
+    assert_eq!((taken.pass_bytes, taken.goodbye), (query("SELECT 1").len(), Goodbye::ChangeUser));
 }
 
 #[test]

@@ -130,14 +130,14 @@ fn end_of<P: Protocol>(
     match (goodbye, departure) {
         _ if is_over && (client.flow.is_gone() || departure == Departure::Now) => Some(ToServer::Left),
         _ if is_over => Some(ToServer::Leaves(goodbye)),
-        (Goodbye::Anew, Departure::WhenAnswered) => {
+        (Goodbye::ChangeUser, Departure::WhenAnswered) => {
             // Its earlier commands are answered first.
             client.flow.unread = true;
             client.flow.held_back = HeldBack::Something;
             client.flow.awaits_answers = true;
             Some(ToServer::Waits)
         }
-        (Goodbye::Anew, _) => Some(ToServer::ChangeUser),
+        (Goodbye::ChangeUser, _) => Some(ToServer::ChangeUser),
         (Goodbye::None | Goodbye::Said, _) => None,
     }
 }

@@ -26,7 +26,7 @@ const MAX_REFUSED_BYTES: usize = 1 << 16;
 const CHANGED: ErrPacket<'static> =
     ErrPacket { code: 1615, sql_state: *b"HY000", message: b"Prepared statement needs to be re-prepared" };
 
-const NOT_SAID: &str = "a setting whose value the server does not report";
+const NOT_REPORTED: &str = "a setting whose value the server does not report";
 const NOT_PORTABLE: &str = "a setting that cannot be set on another connection";
 const MIXED: &str = "a character set whose texts cannot be read byte by byte";
 
@@ -124,7 +124,7 @@ impl TransactionPooling {
         self.diagnostics = Diagnostics::None;
         let Some(values) = restored.values else {
             self.context = ContextState::Unknown;
-            return self.pin.set(NOT_SAID);
+            return self.pin.set(NOT_REPORTED);
         };
         for (query, value) in queries.into_iter().zip(values) {
             let Some(value) = restorable(value) else {

@@ -29,7 +29,7 @@ pub(crate) const SHRINK_TIME: Duration = Duration::from_mins(1);
 /// How long the answers of a batch may take.
 pub(crate) const DEADLINE: Duration = Duration::from_secs(4);
 /// How long the server may take for the tests' own commands, on a machine that does much else.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
+pub(crate) const TIME_LIMIT: Duration = Duration::from_secs(30);
 /// How soon the next client must be served.
 pub(crate) const SERVED: Duration = Duration::from_secs(2);
 

@@ -25,7 +25,7 @@ use crate::logins::with_each_library;
 use crate::site::{Site, TlsVisit, Visit};
 
 /// Both drivers retry until this timeout.
-const SHORT_PATIENCE: Duration = Duration::from_secs(2);
+const SHORT_TIME_LIMIT: Duration = Duration::from_secs(2);
 /// On loopback, and in no certificate.
 const UNNAMED: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 2);
 const UNNAMED_TEXT: &str = "127.0.0.2";
@@ -104,7 +104,7 @@ fn assert_kept_out(kind: &Kind, visit: &Visit, what: &str, word: &str) {
         other => panic!("{name}, {what}: {other:?}"),
     };
     let assert_refused = |name: &str, visit: &Visit, connect: &dyn Fn(&Visit) -> Option<Failure>| {
-        let mut reason = broken(name, connect(&Visit { patience: SHORT_PATIENCE, ..visit.clone() }));
+        let mut reason = broken(name, connect(&Visit { patience: SHORT_TIME_LIMIT, ..visit.clone() }));
         if !reason.contains(word) {
             // A driver that has not completed a handshake in this time reports no reason.
             reason = broken(name, connect(visit));

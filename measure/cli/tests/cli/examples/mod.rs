@@ -276,7 +276,7 @@ const SHORT: [(&str, &str); 3] = [("--size", "smoke"), ("--blocks", "1"), ("--tr
 /// The run that an example names.
 const NAMED_RUN: &str = "20261121T011500Z-quick-a3f1";
 /// Timeout of an example, with others running on a busy machine.
-const PATIENCE: &str = "600s";
+const TIME_LIMIT: &str = "600s";
 
 fn postgres_18() -> bool {
     is_here("postgres-18")
@@ -417,7 +417,7 @@ impl Reader {
         let home = self.place.path();
         let path = std::env::var("PATH").expect("a PATH");
         let mut shell = Command::new("timeout");
-        shell.args(["--kill-after", "20s", PATIENCE, "sh", "-c", command]).current_dir(self.work());
+        shell.args(["--kill-after", "20s", TIME_LIMIT, "sh", "-c", command]).current_dir(self.work());
         shell.env("PATH", format!("{}:{path}", text(&home.join("bin")))).env("HOME", home);
         shell.env("XDG_CACHE_HOME", cache()).env("GITHUB_STEP_SUMMARY", home.join("summary.md"));
         shell.env("CIPHERTOLL_MAX_STEAL", "100%").env("CIPHERTOLL_MAX_LATENESS", "100%");

@@ -12,11 +12,11 @@ use ciphertoll_skip::{missing, no_server};
 use nix::fcntl::{Flock, FlockArg};
 
 /// Timeout of anything, including the creation of a template.
-pub(crate) const PATIENCE: Duration = Duration::from_mins(2);
+pub(crate) const TIME_LIMIT: Duration = Duration::from_mins(2);
 /// Timeout of anything that takes milliseconds on an idle machine.
 pub(crate) const MOMENT: Duration = Duration::from_mins(1);
 /// Polling interval of states without a kernel event.
-const GLANCE: Duration = Duration::from_millis(2);
+const POLL_INTERVAL: Duration = Duration::from_millis(2);
 
 /// Writes a shell script that all users may run. Another process writes it: while this process, or a child that another
 /// test has just forked, has the file open for writing, it cannot be executed.
@@ -69,7 +69,7 @@ pub(crate) fn until_within<T>(limit: Duration, what: &str, mut found: impl FnMut
             return found;
         }
         assert!(Instant::now() < deadline, "not within {limit:?}: {what}");
-        std::thread::sleep(GLANCE);
+        std::thread::sleep(POLL_INTERVAL);
     }
 }
 

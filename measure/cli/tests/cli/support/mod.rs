@@ -13,8 +13,8 @@ use std::process::Command;
 
 pub(crate) use between::{Between, Interruption};
 pub(crate) use host::{
-    MOMENT, PATIENCE, assert_gone, is_root, real_link, real_server, real_server_of, script, system, unswept,
-    until, until_within,
+    MOMENT, TIME_LIMIT, assert_gone, is_root, real_link, real_server, real_server_of, script, system,
+    unswept, until, until_within,
 };
 pub(crate) use session::{Attack, Finished, Session};
 pub(crate) use ssh::{SSHD, Ssh};

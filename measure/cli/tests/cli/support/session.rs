@@ -14,7 +14,7 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde_json::Value;
 
-use super::host::{PATIENCE, until};
+use super::host::{TIME_LIMIT, until};
 use super::{LOAD, ciphertoll, is, is_noise, text};
 
 /// The name of the file, below a run's scratch directory, that says what the run did to the machine.
@@ -276,7 +276,7 @@ impl Session {
         while let Some(line) = self.next_line() {
             self.take(line);
         }
-        let ended = self.identity.wait(PATIENCE).expect("wait for the program");
+        let ended = self.identity.wait(TIME_LIMIT).expect("wait for the program");
         assert!(ended, "the program hangs after closing stderr");
         let code = self.child.wait().expect("reap the program").code();
         let stdout = std::mem::replace(&mut self.stdout, thread::spawn(String::new));
@@ -311,11 +311,11 @@ impl Session {
         if let Some(line) = self.ahead.pop_front() {
             return Some(line);
         }
-        match self.lines.recv_timeout(PATIENCE) {
+        match self.lines.recv_timeout(TIME_LIMIT) {
             Ok(line) => Some(line),
             Err(RecvTimeoutError::Disconnected) => None,
             Err(RecvTimeoutError::Timeout) => {
-                panic!("nothing more within {PATIENCE:?} after: {}", self.story())
+                panic!("nothing more within {TIME_LIMIT:?} after: {}", self.story())
             }
         }
     }
@@ -324,7 +324,7 @@ impl Session {
 impl Drop for Session {
     fn drop(&mut self) {
         // A failed test leaves nothing running; SIGTERM first, so that the run clears up itself.
-        let _ = self.identity.end(PATIENCE / 4);
+        let _ = self.identity.end(TIME_LIMIT / 4);
         let _ = self.child.wait();
     }
 }

@@ -277,7 +277,7 @@ impl SessionFollower {
             }
             CommandAction::Forward => match relay.begin_command(command, command.header.length)? {
                 Goodbye::None => client_bytes.pass_bytes += HEADER_BYTES,
-                goodbye @ (Goodbye::Said | Goodbye::Anew) => {
+                goodbye @ (Goodbye::Said | Goodbye::ChangeUser) => {
                     client_bytes.goodbye = Some(goodbye);
                     return Ok(NextStep::Stop);
                 }

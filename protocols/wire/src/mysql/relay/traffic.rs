@@ -227,7 +227,7 @@ impl MySqlRelay {
                     }
                     match self.start_command(command)? {
                         Goodbye::None => self.client_framer.begin(command.header, &mut at),
-                        goodbye @ (Goodbye::Said | Goodbye::Anew) => {
+                        goodbye @ (Goodbye::Said | Goodbye::ChangeUser) => {
                             return Ok(FromClient { pass_bytes: at, goodbye });
                         }
                     }
@@ -283,7 +283,7 @@ impl MySqlRelay {
         }
         match kind {
             CommandKind::Quit => return Ok(Goodbye::Said),
-            CommandKind::ChangeUser => return Ok(Goodbye::Anew),
+            CommandKind::ChangeUser => return Ok(Goodbye::ChangeUser),
             CommandKind::NoResponse => self.client_payload = ClientPayload::NoResponse,
             CommandKind::SetOption => {
                 self.statements = MultiStatements::Changed;

@@ -119,7 +119,7 @@ impl Authenticator {
 
     /// Sends the pending reply if its keys have been derived. Returns whether no reply waits for keys. An error is
     /// final.
-    pub(crate) fn go_on(&mut self, out: &mut Vec<u8>) -> Result<bool, Error> {
+    pub(crate) fn send_pending(&mut self, out: &mut Vec<u8>) -> Result<bool, Error> {
         let State::AwaitKeys(.., keys) = &self.state else { return Ok(true) };
         let Some(keys) = keys.get() else { return Ok(false) };
         if let State::AwaitKeys(challenge, bound, _) = std::mem::replace(&mut self.state, State::Over) {

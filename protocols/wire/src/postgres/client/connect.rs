@@ -241,7 +241,7 @@ impl PostgresConnect {
     }
 
     fn await_auth(&mut self, input: &mut &[u8], out: &mut Vec<u8>) -> Result<Step, Error> {
-        while self.authenticator.go_on(out)?
+        while self.authenticator.send_pending(out)?
             && let Some(Message { kind, payload }) = message::take(input, MAX_LOGIN_PAYLOAD_BYTES)?
         {
             match kind {

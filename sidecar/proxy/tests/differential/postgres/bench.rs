@@ -11,7 +11,7 @@ use tempfile::TempDir;
 
 use super::connection::{Connection, rows};
 use super::tables;
-use crate::options::{DEADLINE, Options, PATIENCE, SERVED};
+use crate::options::{DEADLINE, Options, SERVED, TIME_LIMIT};
 use crate::proxies::{DIRECT, PLANS, Plan, Pooling, Proxy};
 use crate::site::{PORT, open_lab, start_of};
 
@@ -199,7 +199,7 @@ impl Route {
         // A connection that the proxy has just closed may still have locks.
         let until = Instant::now() + DEADLINE;
         loop {
-            let answer = self.administrator.query(&sql, PATIENCE).expect("the server answers");
+            let answer = self.administrator.query(&sql, TIME_LIMIT).expect("the server answers");
             let errors: Vec<String> = rows(&answer).into_iter().filter(|row| row.starts_with("E ")).collect();
             if errors.is_empty() {
                 break;
@@ -210,7 +210,7 @@ impl Route {
                      WHERE datname = '{}' AND pid <> pg_backend_pid()",
                     self.database
                 );
-                self.administrator.query(&end, PATIENCE).expect("the server answers");
+                self.administrator.query(&end, TIME_LIMIT).expect("the server answers");
             }
             assert!(Instant::now() < until + DEADLINE, "{}: {errors:?}", self.plan.name);
         }
@@ -220,10 +220,10 @@ impl Route {
     /// Ends prepared transactions: their names are those of the whole server.
     pub(crate) fn end_prepared(&mut self) {
         let list = "SELECT gid FROM pg_prepared_xacts WHERE database = current_database()";
-        let answer = self.administrator.query(list, PATIENCE).expect("the server answers");
+        let answer = self.administrator.query(list, TIME_LIMIT).expect("the server answers");
         for name in rows(&answer) {
             let sql = format!("ROLLBACK PREPARED '{name}'");
-            self.administrator.query(&sql, PATIENCE).expect("the server answers");
+            self.administrator.query(&sql, TIME_LIMIT).expect("the server answers");
         }
     }
 

@@ -270,7 +270,7 @@ impl EffectsScanner {
             if is_bare { self::next(statement, name, effects) } else { named(statement, name, effects) };
         // A quoted name may be a column.
         if is_bare || next == Some(Token::Sign(b'(')) || name.contains(&b'.') {
-            anywhere(name, effects);
+            word_effects(name, effects);
         } else if name.starts_with(TEMPORARY_SCHEMA) {
             effects.pins("a temporary table");
         }
@@ -446,7 +446,7 @@ fn sets_config(name: &[u8], effects: &mut Effects) {
 }
 
 /// Words that matter everywhere.
-fn anywhere(word: &[u8], effects: &mut Effects) {
+fn word_effects(word: &[u8], effects: &mut Effects) {
     let function = word.rsplit(|byte| *byte == b'.').next().unwrap_or(word);
     match function {
         b"pg_advisory_lock"

@@ -1,13 +1,11 @@
 //! What TLS and SSH tunnels cost MySQL's connects in 2013, with keys of 4096 bits, over Ethernet.
 
-use ciphertoll_model::{
-    Grid, Link, LinkShape, Metric, Path, ServerKey, ServerLevel, Size, Spec, TlsVersion, Workload,
-};
+use crate::{Grid, Link, LinkShape, Metric, Path, ServerKey, ServerLevel, Size, Spec, TlsVersion, Workload};
 
-use crate::table::{FigureRow, Table};
-use crate::{Measures, Preset, Published, ratio, tls_of_2013};
+use crate::presets::table::{FigureRow, Table};
+use crate::presets::{Measures, Preset, Published, ratio, tls_of_2013};
 
-const CONNECTS: &str = include_str!("../data/mysql-tunnel-2013-connect.csv");
+const CONNECTS: &str = include_str!("../../data/mysql-tunnel-2013-connect.csv");
 
 pub(crate) const PRESET: Preset = Preset {
     name: "mysql-tunnel-2013",

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use nix::time::{ClockId, clock_gettime};
 
-use crate::Error;
+use crate::primitives::Error;
 
 /// Odd, so that there is a middle one.
 const ROUNDS: usize = 7;

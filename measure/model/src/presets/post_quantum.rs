@@ -1,11 +1,9 @@
 //! What ML-KEM key exchange and ML-DSA certificates cost a database connect, without published figures.
 
-use ciphertoll_model::duration::Span;
-use ciphertoll_model::{
-    Baseline, Clients, Engine, Grid, Link, Path, QueryLanguage, ServerLevel, Size, Spec, Workload,
-};
+use crate::duration::Span;
+use crate::{Baseline, Clients, Engine, Grid, Link, Path, QueryLanguage, ServerLevel, Size, Spec, Workload};
 
-use crate::{Measures, Preset};
+use crate::presets::{Measures, Preset};
 
 pub(crate) const PRESET: Preset = Preset {
     name: "post-quantum",

@@ -1,5 +1,4 @@
-//! TLS session resumption with OpenSSL. This crate contains the `unsafe` block that offering a session
-//! requires.
+//! TLS session resumption with OpenSSL, with the `unsafe` block that offering a session requires.
 //!
 //! OpenSSL requires that a session object is used with one context only. A context that keeps its sessions
 //! for itself ([`SessionPolicy::PerContext`]) never gives one away. A context that shares them
@@ -18,14 +17,14 @@ use newest::{Newest, Reuse};
 
 /// A client's TLS context whose connections may resume earlier sessions.
 #[derive(Clone)]
-pub struct Context {
+pub(super) struct Context {
     inner: SslContext,
     store: SessionStore,
 }
 
 /// What to do with the sessions that servers issue.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum SessionPolicy {
+pub(super) enum SessionPolicy {
     /// Drop them: every connection does a full handshake.
     Nothing,
     /// Keep them for connections of the same context.
@@ -67,7 +66,7 @@ impl fmt::Debug for Sessions {
 }
 
 impl Context {
-    pub fn build(mut builder: SslContextBuilder, policy: &SessionPolicy) -> Self {
+    pub(super) fn build(mut builder: SslContextBuilder, policy: &SessionPolicy) -> Self {
         let store = match policy {
             SessionPolicy::Nothing => return Self { inner: builder.build(), store: SessionStore::Nothing },
             SessionPolicy::PerContext => SessionStore::PerContext(Arc::default()),
@@ -81,7 +80,7 @@ impl Context {
     }
 
     /// A new connection, which offers the newest session that is kept, if there is one.
-    pub fn ssl(&self) -> Result<Ssl, ErrorStack> {
+    pub(super) fn ssl(&self) -> Result<Ssl, ErrorStack> {
         let mut ssl = Ssl::new(&self.inner)?;
         if let Some(session) = self.store.take()? {
             // SAFETY: `set_session` requires that the session belongs to the connection's own context or to

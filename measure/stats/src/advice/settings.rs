@@ -13,7 +13,7 @@ pub struct SettingsFile {
 }
 
 /// systemd's unit of the sidecar, the same that is shipped.
-const SIDECAR_UNIT: &str = include_str!("../../../packaging/ciphertoll-proxy.service");
+const SIDECAR_UNIT: &str = include_str!("../../../../packaging/ciphertoll-proxy.service");
 /// Where the examples expect files. The names are placeholders, except those that the unit has.
 const AUTHORITY: &str = "/etc/ssl/db-ca.pem";
 const SERVER_CERTIFICATE: &str = "/etc/ssl/db-cert.pem";

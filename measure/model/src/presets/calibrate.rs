@@ -1,12 +1,12 @@
 //! Every term of the cost model, for `predict` and `advise`.
 
-use ciphertoll_model::duration::Span;
-use ciphertoll_model::{
+use crate::duration::Span;
+use crate::{
     Bytes, Clients, Engine, Grid, Link, LinkShape, Path, Queries, QueryLanguage, ServerLevel, Size, Spec,
     Workload,
 };
 
-use crate::{Measures, Preset};
+use crate::presets::{Measures, Preset};
 
 pub(crate) const PRESET: Preset = Preset {
     name: "calibrate",
@@ -47,7 +47,7 @@ fn spec(servers: &[ServerLevel], size: Size) -> Spec {
         Size::Quick | Size::Small | Size::Standard => Some(6),
         Size::Smoke | Size::Full => None,
     };
-    Spec { size, trial_time, blocks, grids, ..Spec::quick(&[]) }
+    Spec { size, blocks, trial_time, grids, ..Spec::quick(&[]) }
 }
 
 fn grids(server: &ServerLevel) -> Vec<Grid> {
@@ -84,7 +84,7 @@ fn grids(server: &ServerLevel) -> Vec<Grid> {
 mod tests {
     use std::time::Duration;
 
-    use ciphertoll_model::Plan;
+    use crate::Plan;
 
     use super::*;
 

@@ -7,12 +7,15 @@ use openssl::nid::Nid;
 use openssl::pkey::{HasPublic, Id, PKey, PKeyRef, Private};
 use openssl::pkey_ctx::PkeyCtx;
 
-use crate::Error;
-use crate::rounds::operation_ns;
+use crate::primitives::Error;
+use crate::primitives::rounds::operation_ns;
 
 /// The CPU time of one side of a key exchange in `group`. `None` with ML-KEM, which encapsulates
 /// instead: the bindings to OpenSSL offer that only as unsafe code.
-pub fn key_exchange(group: Group, interrupted: &dyn Fn() -> bool) -> Result<Option<KeyExchangeTime>, Error> {
+pub(crate) fn key_exchange(
+    group: Group,
+    interrupted: &dyn Fn() -> bool,
+) -> Result<Option<KeyExchangeTime>, Error> {
     let failed = |why| Error::OpenSsl { what: group.label(), why };
     let Some(curve) = Curve::of(group) else { return Ok(None) };
     let peer = curve.generate().map_err(failed)?;

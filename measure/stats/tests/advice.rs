@@ -2,11 +2,11 @@
 
 use std::collections::BTreeMap;
 
-use ciphertoll_advice::{Advice, Need, Rank, advise};
 use ciphertoll_model::{
     Auth, CellId, Environment, Event, Grid, Metric, Observation, Plan, Size, Spec, TimestampedEvent, Workload,
 };
 use ciphertoll_stats::RunFacts;
+use ciphertoll_stats::advice::{Advice, Need, Rank, advise};
 use ciphertoll_stats::cost::{BreakEven, Cores, CostModel, Load, MissingTerm, Side};
 
 const CPUS: f64 = 2.0;

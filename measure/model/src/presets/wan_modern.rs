@@ -1,9 +1,9 @@
 //! The questions of 2013 for today's protocols, without published figures.
 
-use ciphertoll_model::duration::Span;
-use ciphertoll_model::{Engine, Grid, Link, LinkShape, Path, ServerLevel, Size, Spec, Workload};
+use crate::duration::Span;
+use crate::{Engine, Grid, Link, LinkShape, Path, ServerLevel, Size, Spec, Workload};
 
-use crate::{Measures, Preset};
+use crate::presets::{Measures, Preset};
 
 pub(crate) const PRESET: Preset = Preset {
     name: "wan-modern",

@@ -8,9 +8,9 @@ use openssl::pkey::{PKey, Private};
 use openssl::rsa::{Padding, Rsa};
 use openssl::sign::{RsaPssSaltlen, Signer, Verifier};
 
-use crate::Error;
-use crate::agreement::generate_on;
-use crate::rounds::operation_ns;
+use crate::primitives::Error;
+use crate::primitives::agreement::generate_on;
+use crate::primitives::rounds::operation_ns;
 
 /// What a server signs in TLS 1.3: 64 spaces, a line of 33 bytes, a zero and a hash (RFC 8446, 4.4.3). TLS
 /// 1.2 signs about as much, and only its hash counts.
@@ -20,7 +20,10 @@ const SIGNED: [u8; 130] = [b' '; 130];
 /// (PKCS #1 of TLS 1.2 takes the same time); ECDSA uses SHA-256, on P-384 SHA-384. Generating a long RSA key
 /// takes a second or more, during which `interrupted` is not checked. `None` for ML-DSA, which the bindings to OpenSSL do
 /// not generate.
-pub fn signature(key: ServerKey, interrupted: &dyn Fn() -> bool) -> Result<Option<SignatureTime>, Error> {
+pub(crate) fn signature(
+    key: ServerKey,
+    interrupted: &dyn Fn() -> bool,
+) -> Result<Option<SignatureTime>, Error> {
     let failed = |why| Error::OpenSsl { what: key.label(), why };
     if interrupted() {
         return Err(Error::Interrupted);

@@ -11,12 +11,12 @@ mod signature;
 
 use openssl::error::ErrorStack;
 
-pub use agreement::key_exchange;
-pub use signature::signature;
+pub(crate) use agreement::key_exchange;
+pub(crate) use signature::signature;
 
 /// Why an operation could not be timed.
 #[derive(Debug, thiserror::Error)]
-pub enum Error {
+pub(crate) enum Error {
     /// The library does not support it, for example because a policy forbids an algorithm.
     #[error("OpenSSL cannot do {what}: {why}")]
     OpenSsl { what: &'static str, why: ErrorStack },

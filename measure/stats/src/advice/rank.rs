@@ -2,12 +2,12 @@
 
 use std::cmp::Reverse;
 
+use crate::Estimate;
+use crate::cost::{BreakEven, CostModel, Load, MissingTerm, Prediction, Profile, Role};
 use ciphertoll_model::{Auth, Driver, Path, ServerLevel, TlsVersion, Treatment};
-use ciphertoll_stats::Estimate;
-use ciphertoll_stats::cost::{BreakEven, CostModel, Load, MissingTerm, Prediction, Profile, Role};
 
-use crate::Need;
-use crate::need::insufficient;
+use crate::advice::Need;
+use crate::advice::need::insufficient;
 
 /// The configurations of one server for a load, the first choice first.
 #[derive(Debug)]

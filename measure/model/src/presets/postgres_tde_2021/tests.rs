@@ -1,6 +1,6 @@
 use std::time::Duration;
 
-use ciphertoll_model::Plan;
+use crate::Plan;
 
 use super::*;
 

@@ -1,12 +1,12 @@
 //! What TLS cost MySQL's connects over two long links in 2013.
 
-use ciphertoll_model::duration::Span;
-use ciphertoll_model::{Grid, Link, Metric, Path, ServerKey, ServerLevel, Size, Spec, TlsVersion, Workload};
+use crate::duration::Span;
+use crate::{Grid, Link, Metric, Path, ServerKey, ServerLevel, Size, Spec, TlsVersion, Workload};
 
-use crate::table::{FigureRow, Table};
-use crate::{Measures, Preset, Published, tls_of_2013};
+use crate::presets::table::{FigureRow, Table};
+use crate::presets::{Measures, Preset, Published, tls_of_2013};
 
-const LOSSES: &str = include_str!("../data/mysql-wan-2013-connect-loss.csv");
+const LOSSES: &str = include_str!("../../data/mysql-wan-2013-connect-loss.csv");
 
 pub(crate) const PRESET: Preset = Preset {
     name: "mysql-wan-2013",

@@ -14,7 +14,7 @@ mod proxysql_2017;
 mod table;
 mod wan_modern;
 
-use ciphertoll_model::{
+use crate::{
     AtRest, Cell, Clients, Driver, Engine, Link, Metric, Path, ServerLevel, Settings, Size, Spec, Workload,
 };
 
@@ -161,7 +161,7 @@ fn tls_of_2013(rsa_bits: &str) -> Option<Path> {
 
 #[cfg(test)]
 mod tests {
-    use ciphertoll_model::{Plan, Skipped};
+    use crate::{Plan, Skipped};
 
     use super::*;
 

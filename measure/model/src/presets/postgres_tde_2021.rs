@@ -1,15 +1,15 @@
 //! What encryption at rest cost PostgreSQL's transactions in 2021, by the share of the data in its buffers.
 
-use ciphertoll_model::cache::tables_bytes;
-use ciphertoll_model::{
+use crate::cache::tables_bytes;
+use crate::{
     AtRest, Baseline, Clients, Dataset, Engine, Grid, Metric, Path, Scale, ScaleLevel, ServerLevel, Setting,
     Size, Spec, Tde, TdeCipher, TdeTarget, Workload,
 };
 
-use crate::table::{FigureRow, Table};
-use crate::{Measures, Preset, Published, ratio};
+use crate::presets::table::{FigureRow, Table};
+use crate::presets::{Measures, Preset, Published, ratio};
 
-const TRANSACTIONS: &str = include_str!("../data/postgres-tde-2021.csv");
+const TRANSACTIONS: &str = include_str!("../../data/postgres-tde-2021.csv");
 
 pub(crate) const PRESET: Preset = Preset {
     name: "postgres-tde-2021",

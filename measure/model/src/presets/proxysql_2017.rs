@@ -1,13 +1,13 @@
 //! What a pooling proxy next to the client saved on MySQL's encrypted connects in 2017.
 
-use ciphertoll_model::{
+use crate::{
     Engine, Grid, Link, LinkShape, Metric, Path, ServerKey, ServerLevel, Size, Spec, TlsVersion, Workload,
 };
 
-use crate::table::{FigureRow, Table};
-use crate::{Measures, Preset, Published};
+use crate::presets::table::{FigureRow, Table};
+use crate::presets::{Measures, Preset, Published};
 
-const CONNECTS: &str = include_str!("../data/proxysql-2017-connect.csv");
+const CONNECTS: &str = include_str!("../../data/proxysql-2017-connect.csv");
 
 pub(crate) const PRESET: Preset = Preset {
     name: "proxysql-2017",

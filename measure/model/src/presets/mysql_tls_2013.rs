@@ -1,14 +1,14 @@
 //! What TLS cost MySQL 5.6 in 2013: connection churn by one client, and pooled read-only transactions.
 
-use ciphertoll_model::{
+use crate::{
     Clients, Grid, Metric, Path, ScaleLevel, ServerKey, ServerLevel, Size, Spec, TlsVersion, Workload,
 };
 
-use crate::table::{FigureRow, Table};
-use crate::{Measures, Preset, Published, ratio, tls_of_2013};
+use crate::presets::table::{FigureRow, Table};
+use crate::presets::{Measures, Preset, Published, ratio, tls_of_2013};
 
-const CONNECTS: &str = include_str!("../data/mysql-tls-2013-connect.csv");
-const POOLED: &str = include_str!("../data/mysql-tls-2013-pooled.csv");
+const CONNECTS: &str = include_str!("../../data/mysql-tls-2013-connect.csv");
+const POOLED: &str = include_str!("../../data/mysql-tls-2013-pooled.csv");
 
 pub(crate) const PRESET: Preset = Preset {
     name: "mysql-tls-2013",

@@ -1,13 +1,13 @@
 //! What TLS cost a MongoDB driver in 2024: building its client, its first query, both, and a query on an open client.
 
-use ciphertoll_model::{
+use crate::{
     Clients, Driver, Engine, Grid, Metric, Path, ServerKey, ServerLevel, Size, Spec, TlsVersion, Workload,
 };
 
-use crate::table::{FigureRow, Table};
-use crate::{Measures, Preset, Published, ratio};
+use crate::presets::table::{FigureRow, Table};
+use crate::presets::{Measures, Preset, Published, ratio};
 
-const PHASES: &str = include_str!("../data/mongodb-tls-2024.csv");
+const PHASES: &str = include_str!("../../data/mongodb-tls-2024.csv");
 /// The published driver, as a level.
 const DRIVER: &str = "pymongo";
 
