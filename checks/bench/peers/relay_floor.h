@@ -5,7 +5,7 @@
  * A measuring instrument, not a proxy: it checks no password, all clients share one session state, it reads of the
  * protocol only what pooling needs, and it ends with a message at anything it does not expect.
  *
- * Three layers, each in a file of its own: relay_epoll.h or relay_uring.h moves bytes, this file pools, and
+ * Three layers, each in a file of its own: relay_epoll.h moves bytes, this file pools, and
  * relay_floor_postgres.c or relay_floor_mariadb.c knows the protocol.
  */
 #ifndef CIPHERTOLL_RELAY_FLOOR_H
@@ -53,7 +53,6 @@ struct client {
     unsigned login; /* the protocol's state */
     unsigned owed;  /* answers that the server has not completed */
     bool leaving;
-    bool at_end; /* nothing more can come from it: for relay_uring.h */
     bool pinned; /* its session has state: it keeps its connection */
     bool waiting;
     struct server *server; /* assigned now */
@@ -479,11 +478,7 @@ static void announce_ready(void) {
         die("cannot write to stdout: %s", strerror(errno));
 }
 
-#ifdef RELAY_URING
-#include "relay_uring.h"
-#else
 #include "relay_epoll.h"
-#endif
 
 static void run_relay(int argc, char **argv, const char *help) {
     struct peer_args args;

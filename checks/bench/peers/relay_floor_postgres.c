@@ -3,7 +3,7 @@
  *
  *   cc -O2 relay_floor_postgres.c -o relay_floor_postgres -lssl -lcrypto $(pkg-config --cflags --libs libpq)
  *
- * With -DRELAY_URING and -luring it uses io_uring instead of epoll. A client keeps its connection until its transaction
+ * A client keeps its connection until its transaction
  * ends, or until it leaves with `--reset always` or after it has named a prepared statement.
  */
 #include "relay_floor.h"

@@ -1,4 +1,4 @@
-//! The process of a relay floor, a C program of `bench/`.
+//! The process of a relay floor, a C program of `peers/`.
 
 use std::io::{BufRead, BufReader, Read};
 use std::path::PathBuf;
@@ -7,7 +7,7 @@ use std::process::{Child, Command, Stdio};
 use anyhow::{Context, Result, bail};
 use ciphertoll_model::{Auth, Endpoint, Engine};
 
-use super::route::{FloorEvents, FloorRoute};
+use super::route::FloorReset;
 use crate::setup::BenchSetup;
 
 /// A running relay; killed when dropped.
@@ -18,20 +18,20 @@ pub struct RelayFloor {
 
 impl RelayFloor {
     /// Starts a relay with so many connections to the server, and waits until it listens.
-    pub fn start(route: FloorRoute, connections: u16, setup: &BenchSetup<'_>) -> Result<Self> {
-        let name = program(route.events, setup.engine())?;
+    pub fn start(reset: FloorReset, connections: u16, setup: &BenchSetup<'_>) -> Result<Self> {
+        let name = program(setup.engine())?;
         let program = setup.peers.join(name);
         if !program.is_file() {
-            bail!("{name} is not built: install liburing-dev for it, and run scripts/build-peers");
+            bail!("{name} is not built: run scripts/build-peers");
         }
-        let directory = setup.private.join(format!("{name}-{}", route.reset.argument()));
+        let directory = setup.private.join(format!("{name}-{}", reset.argument()));
         std::fs::create_dir_all(&directory).context("cannot create a directory")?;
         // libpq takes the port from the name.
         let socket = directory.join(".s.PGSQL.5432");
         let (host, port) = setup.address()?;
         let account = setup.server.account(Auth::default_of(setup.engine()));
         let mut command = Command::new(program);
-        command.arg("--listen").arg(&socket).args(["--reset", route.reset.argument()]);
+        command.arg("--listen").arg(&socket).args(["--reset", reset.argument()]);
         command.args(["--connections", &connections.to_string(), "--host", &host, "--port", &port]);
         command.args(["--user", &account.user, "--database", setup.server.database()]);
         command.arg("--password-file").arg(account.password_file);
@@ -74,12 +74,11 @@ impl RelayFloor {
     }
 }
 
-fn program(events: FloorEvents, engine: Engine) -> Result<&'static str> {
-    match (engine, events) {
-        (Engine::Postgres, FloorEvents::Epoll) => Ok("relay_floor_postgres"),
-        (Engine::Postgres, FloorEvents::Uring) => Ok("relay_floor_postgres_uring"),
-        (Engine::MariaDb | Engine::MySql, FloorEvents::Epoll) => Ok("relay_floor_mariadb"),
-        (engine, _) => bail!("there is no such floor for {}", engine.display_name()),
+fn program(engine: Engine) -> Result<&'static str> {
+    match engine {
+        Engine::Postgres => Ok("relay_floor_postgres"),
+        Engine::MariaDb | Engine::MySql => Ok("relay_floor_mariadb"),
+        engine => bail!("there is no such floor for {}", engine.display_name()),
     }
 }
 

@@ -1,6 +1,6 @@
 //! Performance goals of ciphertoll-proxy.
 
-use super::route::{FloorEvents, FloorRoute, PoolRoute};
+use super::route::PoolRoute;
 use super::work::PoolWorkload;
 use crate::interleave::Ratio;
 
@@ -16,10 +16,9 @@ impl PoolGoal {
     /// The goal of one comparison; empty if there is none.
     pub fn of(work: PoolWorkload, own: PoolRoute, peer: PoolRoute) -> Self {
         match (own, peer) {
-            (
-                PoolRoute::Sidecar(sidecar),
-                PoolRoute::Floor(FloorRoute { events: FloorEvents::Epoll, reset }),
-            ) if sidecar.reset(work.engine) == reset => Self { min_rate: Some(0.95), max_cpu: Some(1.15) },
+            (PoolRoute::Sidecar(sidecar), PoolRoute::Floor(reset)) if sidecar.reset(work.engine) == reset => {
+                Self { min_rate: Some(0.95), max_cpu: Some(1.15) }
+            }
             (_, PoolRoute::Peer(label)) if label.starts_with("pgbouncer") => Self::of_rate(1.0),
             (_, PoolRoute::Peer(label)) if label.starts_with("proxysql") && work.act.is_connect() => {
                 Self::of_rate(1.1)

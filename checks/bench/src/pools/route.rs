@@ -14,7 +14,7 @@ pub enum PoolRoute {
     Baseline(SidecarRoute),
     /// Another proxy, with this level of `--path`.
     Peer(&'static str),
-    Floor(FloorRoute),
+    Floor(FloorReset),
 }
 
 /// ciphertoll-proxy with these settings.
@@ -26,22 +26,8 @@ pub struct SidecarRoute {
     pub threads: u8,
 }
 
-/// A C loop that relays with the fewest possible instructions: the lower bound of a proxy's CPU time.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct FloorRoute {
-    pub events: FloorEvents,
-    pub reset: FloorReset,
-}
-
-/// How a floor waits for events and moves bytes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum FloorEvents {
-    Epoll,
-    /// `io_uring`.
-    Uring,
-}
-
-/// When a floor resets a connection.
+/// When a floor resets a connection. A floor is a C loop that relays with the fewest possible instructions: the lower bound
+/// of a proxy's CPU time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FloorReset {
     /// Never, except after a client with prepared statements.
@@ -56,10 +42,6 @@ const fn sidecar(mode: PoolMode, tracked: bool, threads: u8) -> PoolRoute {
     PoolRoute::Sidecar(SidecarRoute { mode, tracked, threads })
 }
 
-const fn floor(events: FloorEvents, reset: FloorReset) -> PoolRoute {
-    PoolRoute::Floor(FloorRoute { events, reset })
-}
-
 impl PoolRoute {
     const DIRECT: [Self; 2] = [Self::Unix, Self::Tls];
     const SIDECARS: [Self; 4] = [
@@ -70,16 +52,8 @@ impl PoolRoute {
     ];
     /// PostgreSQL only.
     const TRACKED: [Self; 1] = [sidecar(PoolMode::Transaction, true, 1)];
-    const EPOLL_FLOORS: [Self; 3] = [
-        floor(FloorEvents::Epoll, FloorReset::Always),
-        floor(FloorEvents::Epoll, FloorReset::First),
-        floor(FloorEvents::Epoll, FloorReset::Never),
-    ];
-    const URING_FLOORS: [Self; 3] = [
-        floor(FloorEvents::Uring, FloorReset::Always),
-        floor(FloorEvents::Uring, FloorReset::First),
-        floor(FloorEvents::Uring, FloorReset::Never),
-    ];
+    const FLOORS: [Self; 3] =
+        [Self::Floor(FloorReset::Always), Self::Floor(FloorReset::First), Self::Floor(FloorReset::Never)];
     const POSTGRES_PEERS: [Self; 4] = [
         Self::Peer("pgbouncer"),
         Self::Peer("pgbouncer+mode=transaction"),
@@ -107,19 +81,14 @@ impl PoolRoute {
     /// The compared routes, in the order of the output.
     pub fn of(engine: Engine, admission: SocketAuth) -> Vec<Self> {
         let parts: &[&[Self]] = match (engine, admission) {
-            (Engine::Postgres, SocketAuth::Trusted) => &[
-                &Self::DIRECT,
-                &Self::SIDECARS,
-                &Self::TRACKED,
-                &Self::POSTGRES_PEERS,
-                &Self::EPOLL_FLOORS,
-                &Self::URING_FLOORS,
-            ],
+            (Engine::Postgres, SocketAuth::Trusted) => {
+                &[&Self::DIRECT, &Self::SIDECARS, &Self::TRACKED, &Self::POSTGRES_PEERS, &Self::FLOORS]
+            }
             // The floors check no password.
             (Engine::Postgres, SocketAuth::Password) => {
                 &[&Self::DIRECT, &Self::SIDECARS, &Self::TRACKED, &Self::POSTGRES_PEERS]
             }
-            (Engine::MariaDb, _) => &[&Self::DIRECT, &Self::SIDECARS, &Self::PROXYSQL, &Self::EPOLL_FLOORS],
+            (Engine::MariaDb, _) => &[&Self::DIRECT, &Self::SIDECARS, &Self::PROXYSQL, &Self::FLOORS],
             // The floors do not log in as MySQL requires.
             (Engine::MySql, _) => &[&Self::DIRECT, &Self::SIDECARS, &Self::PROXYSQL, &Self::MYSQL_ROUTER],
             (Engine::MongoDb | Engine::FerretDb, _) => &[],
@@ -142,9 +111,7 @@ impl PoolRoute {
             Self::Sidecar(sidecar) => format!("proxy{}", sidecar.modifiers()),
             Self::Baseline(sidecar) => format!("baseline{}", sidecar.modifiers()),
             Self::Peer(label) => label.into(),
-            Self::Floor(FloorRoute { events, reset }) => {
-                format!("floor {}, reset {}", events.label(), reset.argument())
-            }
+            Self::Floor(reset) => format!("floor epoll, reset {}", reset.argument()),
         }
     }
 
@@ -163,12 +130,12 @@ impl PoolRoute {
                 own.threads == 1 && label.contains("transaction") == (own.mode == PoolMode::Transaction)
             }
             // MariaDB tells a proxy whether a session has changed, so the reset may be saved.
-            Self::Floor(floor) => {
+            Self::Floor(reset) => {
                 own.threads == 1
-                    && (floor.reset == own.reset(engine)
+                    && (reset == own.reset(engine)
                         || engine != Engine::Postgres
                             && own.mode == PoolMode::Transaction
-                            && floor.reset == FloorReset::Never)
+                            && reset == FloorReset::Never)
             }
         }
     }
@@ -209,15 +176,6 @@ impl SidecarRoute {
             arguments.extend(["--threads".to_owned(), self.threads.to_string()]);
         }
         arguments
-    }
-}
-
-impl FloorEvents {
-    pub fn label(self) -> &'static str {
-        match self {
-            Self::Epoll => "epoll",
-            Self::Uring => "io_uring",
-        }
     }
 }
 
@@ -262,17 +220,14 @@ mod tests {
             "proxy ÷ pgbouncer",
             "proxy ÷ odyssey",
             "proxy ÷ floor epoll, reset first",
-            "proxy ÷ floor io_uring, reset first",
             "proxy, 2 threads ÷ proxy",
             "proxy+mode=transaction ÷ pgbouncer+mode=transaction",
             "proxy+mode=transaction ÷ odyssey+mode=transaction",
             "proxy+mode=transaction ÷ floor epoll, reset first",
-            "proxy+mode=transaction ÷ floor io_uring, reset first",
             "proxy+mode=transaction, 2 threads ÷ proxy+mode=transaction",
             "proxy+mode=transaction, tracked ÷ pgbouncer+mode=transaction",
             "proxy+mode=transaction, tracked ÷ odyssey+mode=transaction",
             "proxy+mode=transaction, tracked ÷ floor epoll, reset none",
-            "proxy+mode=transaction, tracked ÷ floor io_uring, reset none",
         ];
         assert_eq!(pairs(Engine::Postgres, SocketAuth::Trusted), expected);
         assert_eq!(pairs(Engine::Postgres, SocketAuth::Password).len(), 9);
