@@ -9,6 +9,16 @@
 //! - [`convert`]: converts a stopped cluster to the encrypted form and back.
 //! - [`verify`]: checks that every unit of a cluster's files is ciphertext of its own place.
 //! - [`KeyFile`]: the data-encryption keys, wrapped by the key-encryption key ([`Kek`]), in a file next to the data directory.
+//!
+//! # Where to change what
+//!
+//! - which PostgreSQL files are encrypted, and with which key: `tde::file_class`; then
+//!   `docs/at-rest/page-encryption.md`
+//! - sealed clusters: `tde::seal`, `tde::cluster`
+//! - `tde verify`; the upgrade of earlier clusters: `tde::verify`, `cli::tde::verify`; `tde::upgrade`
+//! - what a server reads back: `tde-preload`: `sampler`
+//! - `tde exec`, `tde convert`: `cli::tde`; messages between `exec` and the library, `tde::handshake`; the copy,
+//!   `tde::convert`
 
 use std::path::{Path, PathBuf};
 

@@ -9,6 +9,11 @@
 //! - What a run does when its processes fail: [`faults`]. The sidecar under load for a long time: [`soak`].
 //! - The sidecar compared with other pooling proxies: [`pools`]. Loading documents: [`documents`].
 //! - The coordinator with many load hosts: [`scale_out`].
+//!
+//! # Where to change what
+//!
+//! - a fault or a process of the fault matrix; the soak of the sidecar: `bench::faults::matrix`,
+//!   `bench::faults::injection`; `bench::soak`
 
 pub mod agreement;
 pub mod arm;

@@ -1,4 +1,8 @@
 //! The `ciphertoll` command: parses, dispatches, displays.
+//!
+//! # Where to change what
+//!
+//! - the environment of a command under `lab`: `cli::environment`
 
 #[cfg(not(all(target_os = "linux", any(target_arch = "x86_64", target_arch = "aarch64"))))]
 compile_error!(

@@ -6,6 +6,18 @@
 //!
 //! `lab` is the top of the crate, `error` and `host` are the bottom. `servers::engine` declares what a database engine must
 //! implement.
+//!
+//! # Where to change what
+//!
+//! - server counters and the sync probe: `lab::servers::counters`, `lab::servers::server::syncs`, and each engine;
+//!   shown by `report::view::crossings`; pairs that they void, `stats::assemble`
+//! - a server, proxy or library that can be fetched: `lab::fetch::table`; from Debian's archive, `lab::fetch::debian`
+//! - templates: `lab::servers::template`, `lab::servers::unused`
+//! - an authentication: `model::factor::auth`; its account, `create_account` in `lab::servers::engine`; its exchange,
+//!   `wire`
+//! - the load that a server at a URL counts: `lab::server_load`: readings by engine, the load between two of them,
+//!   the sentence
+//! - a check of `doctor`: `lab::doctor`
 
 mod at_rest;
 mod datasets;

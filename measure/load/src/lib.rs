@@ -6,6 +6,11 @@
 //! is decided by [`drive`]: by a closed loop, perhaps with a rate [`limit`], or by an open loop with a [`schedule`].
 //! Samples go to the [`recorder`]. [`work`] makes the scripts that clients run. [`LoadProcess`] is the coordinator's
 //! side of the protocol.
+//!
+//! # Where to change what
+//!
+//! - what a script can express: `model::script`, then `load::transaction`, `drivers/spec.c` and `drivers/load.c`
+//! - the pace of operations: `load::schedule`, `load::drive`
 
 mod churn;
 mod documents;

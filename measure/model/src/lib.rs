@@ -1,5 +1,16 @@
 //! Factors and levels, the specification of a run ([`Spec`]), its plan ([`Plan`]), what happened ([`Event`]), the
 //! protocol of trials, metrics and exit codes ([`ExitCode`]). Pure data without I/O.
+//!
+//! # Where to change what
+//!
+//! - a modifier of a TLS path (`+…`): `model::factor::path`, `model::trial` (`TlsSpec`), then as above; what the
+//!   server needs, `lab::tls::credentials`
+//! - a level of another factor: `model::factor`, then follow the compiler, usually to `lab` and
+//!   `experiment::lab_bench`
+//! - round trips of a connect: `model::round_trips`, tested on real servers by `lab` and `cli`; shown by
+//!   `report::view::round_trips`
+//! - the length of trials over long links: `model::plan::longer`
+//! - an exit code: `model::exit` and `docs/exit-codes.md`; a test compares them
 
 mod absence;
 pub mod cache;

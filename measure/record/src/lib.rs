@@ -1,5 +1,10 @@
 //! Everything that outlives a process: the run directory with its events, and the ledger of effects with which a later run
 //! cleans up after a killed one.
+//!
+//! # Where to change what
+//!
+//! - what `runs` lists and removes; accepted scratch directories: `record::catalogue`, `cli::runs`;
+//!   `record::scratch`, `lab::host::scratch`
 
 mod catalogue;
 mod control_group;

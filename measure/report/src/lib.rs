@@ -3,6 +3,18 @@
 //! `view` turns data into a view model of sentences and tables, which `terminal`, `html` and `markdown` lay out. `chart` draws
 //! it with the shapes of `svg`. `document` and `csv` are the machine-readable formats. All of them read the events only through
 //! [`RunFacts`]. No clock, no I/O, no environment variable.
+//!
+//! # Where to change what
+//!
+//! - the lines that end a run: `report::summary`, `report::view::decision`
+//! - a sentence of the report: `report::sentence`, `report::subject`
+//! - the first screen of the HTML page: `report::html::answer`; its sentence, `report::view::headline`; its matrix,
+//!   `report::view::matrix`
+//! - the what-if panel of the HTML page: `report::html::what_if` and `assets/what-if.js`, which repeats
+//!   `stats::cost::predict` and `report::number`; its data, `report::costs::page_model`; a test compares the two
+//! - a plot: `report::chart` from the shapes in `report::svg`, in two widths; its numbers, `report::csv`
+//! - the breakdown of connect time: `report::view::connect_cost`; the timed primitives, `experiment::primitives` and
+//!   `experiment::lab_bench::primitives`
 
 mod chart;
 mod comparison;

@@ -3,6 +3,15 @@
 //! [`RunFacts`] folds the events. [`assemble`] lists the comparisons of a plan and pairs their trials in blocks,
 //! `contrast` turns the pairs of a stratum into ratios ([`interval`], [`mod@holm`], [`verdict`]), and [`analyse`] returns
 //! one list of [`Comparison`]s. [`simulate`] draws runs with a known truth and judges them with the same code.
+//!
+//! # Where to change what
+//!
+//! - what is compared: `model::plan`; the comparisons of a plan, `stats::assemble` (`PlannedComparison`)
+//! - what reports know of events: `stats::facts`
+//! - when a run stops: `stats::stopping`; the budget, `stats::elapsed`
+//! - a term of the cost model: its cells, `stats::cost::fit`, and `model::presets::calibrate`; its use,
+//!   `stats::cost::predict`; then `docs/measure/method.md`
+//! - a rule or a need of `advise`, settings to paste: `stats::advice`, then `docs/measure/advise.md`
 
 pub mod advice;
 mod analysis;

@@ -3,6 +3,12 @@
 //!
 //! [`Channel`] is a socket with or without TLS and its buffers; [`Connecting`] takes a channel from `socket()` to the
 //! completed login and times each [`Phase`].
+//!
+//! `wire` knows messages, `net` knows sockets. A state machine of `wire` is stepped with the available bytes, and returns
+//! what it needs next: input, TLS, or that a phase has ended. `net::Channel` is a socket, optionally a TLS session, and
+//! buffers; TLS works on memory, so that one `recv` takes a whole record. Two drivers run the same machines: a blocking
+//! one (`net::blocking`, control connections) and an edge-triggered readiness loop (`net::Reactor`). Each moment of a
+//! connect belongs to exactly one phase, so phases add up.
 
 mod accepting;
 pub mod blocking;

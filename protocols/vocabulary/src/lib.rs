@@ -2,6 +2,22 @@
 //!
 //! Each is a closed set with `ALL` and `label()`. Parsing with suggestions for misspelt names is in `model::factor`.
 //! [`SqlUrl`] splits the URLs that both programs accept.
+//!
+//! # Where to change what
+//!
+//! - what a URL may contain: how it is split, for both programs: `vocabulary::sql_url`; its options,
+//!   `model::factor::url` and, in the sidecar, `proxy::url`; its TLS files, `net::tls::files`; connecting to it,
+//!   `lab::remote`; passwords, `cli::passwords`; replica sets, `wire::mongodb::client::topology`
+//!
+//! # One level of *path*, from the argument to the server
+//!
+//! `--path tls1.3-p384+group=x25519`: `cli::arguments` has the flag; `model::factor::path` parses the level into a
+//! `TlsPath` of the types in `vocabulary::tls`. The plan makes cells of it. `lab::tls::support` says whether server and
+//! library support it; if not, the cell is skipped with the reason. `experiment::lab_bench` installs a certificate with
+//! this key (`lab::tls::certificates`) and writes the `TlsSpec`. `load::setup` translates it to `net::tls::Settings`,
+//! which `net::tls::openssl` or `net::tls::rustls` apply. `experiment::gates` compares what each connection negotiated
+//! with the level. The sidecar's connections to its server are made by the same two, with all versions and groups that they
+//! may negotiate (`Context::negotiating`), and verified by OpenSSL in any case (`net::tls::rustls::openssl_verifier`).
 
 mod address_family;
 mod engine;

@@ -43,6 +43,12 @@
 //! }
 //! # Ok::<(), ciphertoll_wire::session::Error>(())
 //! ```
+//!
+//! # Where to change what
+//!
+//! - a compressor of MongoDB messages: `wire::mongodb::codec::compression`, `model::factor::compressor`
+//! - how the sidecar reads SQL text: `wire::postgres::sql::lexer`, `wire::mysql::sql::lexer`; compared with servers
+//!   in `oracles`
 
 pub mod fault;
 pub mod mongodb;

@@ -12,6 +12,36 @@
 //! - [`Workers`] move the bytes, each with one readiness loop.
 //! - [`Config`] reads the settings, [`AdminServer`] serves status and metrics, [`Reloader`] applies new
 //!   settings. The last two have a thread each and reach the workers through a [`ControlHandle`].
+//!
+//! # Where to change what
+//!
+//! - a protocol of the sidecar: `proxy::protocol` has the traits; `proxy::postgres`, `proxy::mysql` implement them
+//! - what only a session's end undoes: the names: `sql::unresettable` of both protocols; the search:
+//!   `wire::text_search`; the observer: `relay::session_end`; the decision: `released` in `proxy::postgres::session`,
+//!   `leave` in `proxy::mysql::session`; the list: `docs/sidecar/what-a-reset-leaves.md`
+//! - a client that sends nothing more: `wire::relay::Departure`, `end_leaving` in `proxy::engine::session_actions`
+//! - what follows a client to another connection: prepared statements: `session_follower` in `wire::postgres::relay`
+//!   and `wire::mysql::relay`; settings: `proxy::postgres::session` records them, `proxy::postgres::opening` sets
+//!   them; `proxy::mysql::session_state`
+//! - which client gets which connection: `proxy::pool`; between workers, `proxy::engine::shared_state`,
+//!   `proxy::engine::messages`
+//! - how many workers serve clients, and moving clients between them: `proxy::engine::spread`,
+//!   `proxy::engine::client_moves`
+//! - how a connection is reset and set up: `wire::postgres::relay::internal_command`,
+//!   `wire::mysql::relay::internal_command`, `wire::mysql::relay::session_restore`
+//! - when a PostgreSQL connection needs no reset (`reset = "tracked"`): `wire::postgres::sql::data_access` has the
+//!   words, `Protocol::leaves_nothing` the decision
+//! - when a PostgreSQL reset waits for the next client: `wire::postgres::relay::session_remains` reads the texts of a
+//!   short session; the decision: `Protocol::can_pipeline_reset`; who carries it out: `release_unreset` in
+//!   `proxy::engine::server_actions`
+//! - when a MySQL connection needs no reset: `wire::mysql::sql::plain_words` has the words,
+//!   `wire::mysql::sql::remains` reads texts, `wire::mysql::relay::session_remains` adds the server's reports; the
+//!   decision: `Protocol::is_as_after_reset`
+//! - commands that need a database without connections: `wire::postgres::relay::database_commands`,
+//!   `proxy::engine::exclusive`
+//! - the upgrade of a running sidecar: `proxy::upgrade` (the running process), `proxy::inheritance` (the new one)
+//! - settings, status, metrics of the sidecar: `proxy::config`, `proxy::status`, `proxy::metrics`; then
+//!   `docs/sidecar/operations.md`
 
 mod admin;
 mod client_auth;
