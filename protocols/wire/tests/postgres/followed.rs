@@ -18,7 +18,7 @@ use proptest::prelude::*;
 /// A client, its prepared statements, and its server connection.
 #[derive(Default)]
 pub(crate) struct Site {
-    relay: PostgresRelay,
+    pub(crate) relay: PostgresRelay,
     pub(crate) follow: SessionFollower,
     parameters: Parameters,
     pub(crate) statements: ClientStatements,

@@ -203,3 +203,23 @@ fn a_statement_is_prepared_behind_others_of_its_batch() {
         assert_eq!(server_gets.windows(again.len()).any(|bytes| bytes == again), is_again, "{text}");
     }
 }
+
+/// The proxy makes the server fail for a statement whose columns have changed. On the server itself, only that statement would
+/// have failed.
+#[test]
+fn the_statement_without_a_name_survives_a_failure_that_the_proxy_causes() {
+    let mut site = moved("SELECT a FROM t WHERE b = $1", INT, &column("a", TEXT, 1));
+    let unnamed = [parse("", "SELECT 1"), describe(""), sync()].concat();
+    site.up(&unnamed, 1000);
+    site.down(&answers("1tnZ"), 1000);
+    site.up(&[execute("s"), sync()].concat(), 1000);
+    let other = [answers("1"), parameter(INT), column("a", INT, 1), answers("2DCZ")].concat();
+    assert_eq!(site.down(&other, 1000), b"");
+    let mut own = Vec::new();
+    site.relay.write_own(&mut site.follow, &mut own).expect("commands");
+    assert!(site.down(&answers("3EZ"), 1000).ends_with(&answers("Z")));
+    let use_it = [execute(""), sync()].concat();
+    let sent = site.up(&use_it, 1000);
+    assert_eq!(sent, use_it, "the server has it");
+    assert!(!own.windows(6).any(|bytes| bytes == b"Q\0\0\0\x2cc"), "a text would have removed it");
+}

@@ -2,7 +2,7 @@
 
 use crate::postgres::{
     codec::{
-        command::{encode_flush, encode_query, encode_sync},
+        command::{encode_flush, encode_sync},
         kind,
         message::{self, HEADER_BYTES, Header, MAX_GATHERED_PAYLOAD_BYTES},
         reader::put_nul_terminated,
@@ -15,7 +15,7 @@ use crate::postgres::{
         session_follower::{
             BatchEnd, Followed, FollowedModel, SessionFollower, Speculation, Wait,
             notes::{DescribeNote, DescribePurpose, Failure, Note},
-            own_messages::{REFUSED_TEXT, UNUSED_NAME, close, put_refusal},
+            own_messages::{UNUSED_NAME, close, put_refusal},
             shape::{Columns, Shape},
             statements::{OnConnection, key},
         },
@@ -356,15 +356,13 @@ impl SessionFollower {
         self.speculation = Speculation::Failing;
         close(&name, out, model)?;
         let refusal = Some(Box::new(Note::Refusal { error: changed_type()? }));
+        put_refusal(out)?;
+        model.send(SentKind::Parse, refusal);
         match batch {
-            BatchEnd::Open => {
-                put_refusal(out)?;
-                model.send(SentKind::Parse, refusal);
-                encode_flush(out);
-            }
+            BatchEnd::Open => encode_flush(out),
             BatchEnd::Over => {
-                encode_query(out, REFUSED_TEXT)?;
-                model.send(SentKind::Query, refusal);
+                encode_sync(out);
+                model.send(SentKind::Sync, None);
             }
         }
         Ok(())

@@ -45,4 +45,4 @@ pub(super) fn put_refusal(out: &mut Vec<u8>) -> Result<(), Error> {
 pub(super) const UNUSED_NAME: &[u8] = b"ciphertoll: none";
 
 /// A text that the server refuses, and logs.
-pub(super) const REFUSED_TEXT: &str = "cached plan must not change result type";
+const REFUSED_TEXT: &str = "cached plan must not change result type";
