@@ -207,12 +207,9 @@ pub struct LimitsSection {
     /// more is refused.
     #[arg(skip)]
     pub max_scram_iterations: Option<NonZeroU32>,
-    /// How much of a CPU a worker thread uses, in percent, before further ones serve clients; 0: all always do.
-    #[arg(long, value_name = "PERCENT")]
-    #[arg(
-        help = "Let further threads serve clients if one uses more of a CPU, in percent; 0: all always do \
-                [default: 70]"
-    )]
+    /// Has no effect: all threads serve clients.
+    #[arg(long, value_name = "PERCENT", hide = true)]
+    #[schemars(extend("deprecated" = true))]
     pub thread_load: Option<u8>,
 }
 
@@ -337,9 +334,6 @@ impl Config {
         if threads.get() > MAX_THREADS {
             return Err(ConfigError::Threads(threads.get()));
         }
-        if limits.thread_load_percent > 100 {
-            return Err(ConfigError::ThreadLoad(limits.thread_load_percent));
-        }
         if let Some(admin) = self.admin.clone().filter(|admin| !admin.is_local()) {
             return Err(ConfigError::AdminNotLoopback(admin));
         }
@@ -356,7 +350,10 @@ impl Config {
             unix_auth: Some(unix_auth),
             warm_up: Some(limits.warm),
             health_time: Some(limits.health.into()),
-            limits: LimitsSection::of(&limits, server.protocol),
+            limits: LimitsSection {
+                thread_load: self.limits.thread_load,
+                ..LimitsSection::of(&limits, server.protocol)
+            },
             log: LogSection { level: Some(level), format: Some(format) },
             ..self.clone()
         };
@@ -507,7 +504,6 @@ impl Config {
             health: time(self.health_time, default.health),
             drain: time(value.drain_time, default.drain),
             scram_iterations: value.max_scram_iterations.map_or(default.scram_iterations, NonZeroU32::get),
-            thread_load_percent: value.thread_load.unwrap_or(default.thread_load_percent),
         }
     }
 }
@@ -530,7 +526,7 @@ impl LimitsSection {
             max_age: Some(limits.age.into()),
             drain_time: Some(limits.drain.into()),
             max_scram_iterations: iterations,
-            thread_load: Some(limits.thread_load_percent),
+            thread_load: None,
         }
     }
 }

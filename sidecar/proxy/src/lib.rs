@@ -25,8 +25,7 @@
 //!   them; `proxy::mysql::session_state`
 //! - which client gets which connection: `proxy::pool`; between workers, `proxy::engine::shared_state`,
 //!   `proxy::engine::messages`
-//! - how many workers serve clients, and moving clients between them: `proxy::engine::spread`,
-//!   `proxy::engine::client_moves`
+//! - which worker a client is assigned to: `proxy::engine::shared_state`
 //! - how a connection is reset and set up: `wire::postgres::relay::internal_command`,
 //!   `wire::mysql::relay::internal_command`, `wire::mysql::relay::session_restore`
 //! - when a PostgreSQL connection needs no reset (`reset = "tracked"`): `wire::postgres::sql::data_access` has the

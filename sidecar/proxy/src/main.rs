@@ -107,7 +107,7 @@ fn check(command_line: &CommandLine) -> ExitCode {
         }
         ProtocolKind::MySql => PreparedSettings::<MySql>::new(&resolved.settings, resolved.log).map(drop),
     };
-    for warning in warnings(&resolved.settings) {
+    for (_, warning) in warnings(&resolved) {
         print_line(&format!("warning: {warning}"));
     }
     match prepared {
@@ -117,10 +117,13 @@ fn check(command_line: &CommandLine) -> ExitCode {
     }
 }
 
-/// Settings that probably do not do what the operator expects, one line each.
-fn warnings(settings: &Settings) -> impl Iterator<Item = String> {
-    let protocol = settings.server.protocol;
-    settings.listen.iter().filter_map(move |address| address.libpq_warning(protocol))
+/// Settings that probably do not do what the operator expects: the event in the log, and a line about it.
+fn warnings(resolved: &Resolved) -> impl Iterator<Item = (&'static str, String)> {
+    let Settings { server, listen, .. } = &resolved.settings;
+    let names = listen.iter().filter_map(|address| address.libpq_warning(server.protocol));
+    let load = resolved.effective.limits.thread_load;
+    let load = load.map(|_| "limits.thread-load has no effect: all threads serve clients".to_owned());
+    names.map(|name| ("socket-name", name)).chain(load.map(|load| ("setting-ignored", load)))
 }
 
 fn load(command_line: &CommandLine) -> Resolved {
@@ -206,7 +209,7 @@ fn start<P: Protocol>(
         started_with: Arc::clone(resolved),
     };
     workers.on_signal(SignalTask::Reload, reload_signals, move || reloader.reload(|| command_line.load()))?;
-    announce(settings, &workers, log);
+    announce(resolved, &workers);
     notifier.ready();
     Ok((workers, socket_file, handover))
 }
@@ -231,14 +234,15 @@ fn serve_admin<P: Protocol>(
     Ok(served)
 }
 
-fn announce<P: Protocol>(settings: &Settings, workers: &Workers<P>, log: Log) {
+fn announce<P: Protocol>(resolved: &Resolved, workers: &Workers<P>) {
+    let Resolved { settings, log, .. } = resolved;
     let encryption = match &settings.server.encryption {
         UpstreamEncryption::None => "none",
         UpstreamEncryption::Tls { verification: Verification::Full, .. } => "tls",
         UpstreamEncryption::Tls { .. } => "tls, not fully verified",
     };
-    for warning in warnings(settings) {
-        log.event(Level::Warn, "socket-name", &[("reason", &warning)]);
+    for (event, warning) in warnings(resolved) {
+        log.event(Level::Warn, event, &[("reason", &warning)]);
     }
     let mut addresses = workers.addresses().into_iter();
     for address in &settings.listen {

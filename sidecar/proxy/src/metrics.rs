@@ -101,7 +101,6 @@ pub struct Metrics {
     pub steals: Counter,
     /// Server connections that have moved to another worker.
     pub moves: Counter,
-    pub client_moves: Counter,
     pub checks: Counter,
     pub cancels_sent: Counter,
     /// Cancel requests for a command that waited for a connection.
@@ -256,8 +255,6 @@ fn write_servers(text: &mut Exposition, metrics: &Metrics, status: &Status) {
         metrics.steals.get(),
     );
     text.counter("moves_total", "Server connections moved from one thread to another.", metrics.moves.get());
-    let moves = metrics.client_moves.get();
-    text.counter("client_moves_total", "Clients moved from one thread to another.", moves);
     text.counter("checks_total", "Health checks of idle server connections.", metrics.checks.get());
 }
 

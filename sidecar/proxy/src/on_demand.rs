@@ -15,7 +15,6 @@ pub(crate) struct OnDemandThread<J> {
 struct Work<J> {
     jobs: VecDeque<J>,
     is_running: bool,
-    is_closed: bool,
     /// `None` while the thread uses it.
     act: Option<Box<dyn FnMut(J) + Send>>,
 }
@@ -29,12 +28,11 @@ impl<J> Clone for OnDemandThread<J> {
 impl<J: Send + 'static> OnDemandThread<J> {
     pub(crate) fn new(name: &str, act: impl FnMut(J) + Send + 'static) -> Self {
         let act: Box<dyn FnMut(J) + Send> = Box::new(act);
-        let work = Work { jobs: VecDeque::new(), is_running: false, is_closed: false, act: Some(act) };
+        let work = Work { jobs: VecDeque::new(), is_running: false, act: Some(act) };
         Self { name: name.into(), shared: Arc::new(Mutex::new(work)) }
     }
 
-    /// Does this job after all earlier ones. Fails if no thread can be started, or after [`Self::close`]; the job is lost
-    /// then.
+    /// Does this job after all earlier ones. Fails if no thread can be started; the job is lost then.
     pub(crate) fn add(&self, job: J) -> io::Result<()> {
         self.add_to(&mut lock(&self.shared), job)
     }
@@ -45,19 +43,7 @@ impl<J: Send + 'static> OnDemandThread<J> {
         if work.jobs.is_empty() { self.add_to(&mut work, job) } else { Ok(()) }
     }
 
-    /// Takes no more jobs. The action is dropped when it is not used any more.
-    pub(crate) fn close(&self) {
-        let mut work = lock(&self.shared);
-        work.is_closed = true;
-        let unused = if work.is_running { None } else { work.act.take() };
-        drop(work);
-        drop(unused);
-    }
-
     fn add_to(&self, work: &mut Work<J>, job: J) -> io::Result<()> {
-        if work.is_closed {
-            return Err(io::Error::other("no more jobs are done"));
-        }
         if !work.is_running {
             let shared = Arc::clone(&self.shared);
             thread::Builder::new().name(self.name.to_string()).spawn(move || Running::of(shared).run())?;
@@ -95,13 +81,7 @@ impl<J> Running<J> {
 
     fn end(&mut self, mut work: MutexGuard<'_, Work<J>>) {
         work.is_running = false;
-        let act = self.act.take();
-        if work.is_closed {
-            drop(work);
-            drop(act);
-        } else {
-            work.act = act;
-        }
+        work.act = self.act.take();
     }
 }
 
@@ -156,17 +136,6 @@ mod tests {
             thread::yield_now();
         }
         assert!(begins.try_recv().is_err());
-    }
-
-    #[test]
-    fn after_the_end_nothing_is_done_and_the_action_is_dropped() {
-        let (done, jobs) = mpsc::channel();
-        let thread = OnDemandThread::new("test", move |job: usize| done.send(job).unwrap());
-        (0..3).for_each(|job| thread.add(job).unwrap());
-        thread.close();
-        assert!(thread.add(3).is_err());
-        // The end of the channel is the action's.
-        assert_eq!(jobs.iter().collect::<Vec<_>>(), [0, 1, 2]);
     }
 
     #[test]

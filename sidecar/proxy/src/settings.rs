@@ -162,8 +162,6 @@ pub struct Limits {
     pub health: Duration,
     pub drain: Duration,
     pub scram_iterations: u32,
-    /// If a thread uses more of a processor, further threads serve clients, too. 0: all threads always do.
-    pub thread_load_percent: u8,
 }
 
 impl Default for Limits {
@@ -182,7 +180,6 @@ impl Default for Limits {
             health: Duration::from_secs(30),
             drain: Duration::from_secs(30),
             scram_iterations: 1_000_000,
-            thread_load_percent: 70,
         }
     }
 }

@@ -29,7 +29,7 @@ pub struct ThreadStatus {
     pub clients: usize,
     /// Including connections that are being opened.
     pub server_connections: usize,
-    /// Whether it accepts clients, and keeps them: only as many threads do as all clients keep busy.
+    /// Whether it accepts clients: until the proxy stops or hands them over.
     #[serde(default)]
     pub accepts: bool,
 }

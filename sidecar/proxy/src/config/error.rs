@@ -47,8 +47,6 @@ pub enum ConfigError {
     GroupsWithoutTls,
     #[error("threads cannot be {0}: it must be from 1 to {MAX_THREADS}")]
     Threads(usize),
-    #[error("limits.thread-load cannot be {0}: it must be from 0 to 100 percent of a CPU")]
-    ThreadLoad(u8),
     #[error("scram-iterations cannot be {value}: it must be from {min} to {MAX_ITERATIONS}")]
     Iterations {
         value: u32,

@@ -144,11 +144,6 @@ impl Acceptor {
         std::mem::take(&mut self.early_clients)
     }
 
-    /// Whether neither a client waits here nor an end of a pause.
-    pub(super) fn is_idle(&self) -> bool {
-        self.early_clients.is_empty() && self.backoff.until().is_none()
-    }
-
     /// Counts a failure. Returns the number of failures if a log line is due.
     pub(super) fn count_failure(&mut self, now: Instant) -> Option<u64> {
         self.failures.add(now)

@@ -11,10 +11,6 @@ pub(super) struct Agenda {
     deferred: Vec<DeferredWork>,
     /// Clients may be waiting for connections that can be opened now.
     pub(super) check_unserved: bool,
-    /// Move clients to workers that have fewer when nothing is deferred.
-    pub(super) balance_clients: bool,
-    /// Accept clients again at the next tick.
-    pub(super) retry_accept: bool,
     pub(super) next_tick: Instant,
 }
 
@@ -30,13 +26,7 @@ pub(super) enum DeferredWork {
 
 impl Agenda {
     pub(super) fn new(now: Instant) -> Self {
-        Self {
-            deferred: Vec::new(),
-            check_unserved: false,
-            balance_clients: false,
-            retry_accept: false,
-            next_tick: now,
-        }
+        Self { deferred: Vec::new(), check_unserved: false, next_tick: now }
     }
 
     pub(super) fn defer(&mut self, work: DeferredWork) {
@@ -45,10 +35,6 @@ impl Agenda {
 
     pub(super) fn has_deferred(&self) -> bool {
         !self.deferred.is_empty()
-    }
-
-    pub(super) fn is_empty(&self) -> bool {
-        self.deferred.is_empty() && !self.check_unserved && !self.balance_clients
     }
 
     pub(super) fn take_deferred(&mut self) -> Vec<DeferredWork> {

@@ -2,7 +2,6 @@
 
 use foldhash::HashMap;
 
-use super::worker_shared::WorkerShared;
 use crate::protocol::{CancelBy, CancelToken};
 use crate::random::RandomBytes;
 use crate::slab::Id;
@@ -15,26 +14,19 @@ pub(super) struct CancelTokens {
     threads: u32,
     /// Clients by the process ID that the proxy sent to them.
     clients: HashMap<u32, Id>,
-    /// The workers of clients that are not on the worker that their process ID names.
-    moved: WorkerShared<HashMap<u32, usize>>,
     random: RandomBytes,
 }
 
 impl CancelTokens {
     pub(super) fn for_workers(cancel_by: CancelBy, threads: usize) -> Vec<Self> {
-        let of_worker = |(thread, moved)| Self {
+        let of_worker = |thread: usize| Self {
             cancel_by,
             thread: thread as u32,
             threads: threads.max(1) as u32,
             clients: HashMap::default(),
-            moved,
             random: RandomBytes::default(),
         };
-        WorkerShared::for_workers(HashMap::default(), threads)
-            .into_iter()
-            .enumerate()
-            .map(of_worker)
-            .collect()
+        (0..threads).map(of_worker).collect()
     }
 
     /// A token with a process ID that no other client has; `None` if OpenSSL has no random bytes. If clients cancel by
@@ -49,8 +41,7 @@ impl CancelTokens {
             let near = u32::from_be_bytes(*token_bytes.first_chunk()?) >> 1;
             // The remainder names the worker.
             let process_id = near - near % self.threads + self.thread;
-            let is_used = self.clients.contains_key(&process_id)
-                || self.moved.read(|moved| moved.contains_key(&process_id));
+            let is_used = self.clients.contains_key(&process_id);
             if process_id != 0 && process_id <= MAX_PROCESS && !is_used {
                 return Some(CancelToken { process_id, secret: *token_bytes.last_chunk()? });
             }
@@ -64,54 +55,15 @@ impl CancelTokens {
     }
 
     pub(super) fn remove(&mut self, token: CancelToken) {
-        if self.cancel_by == CancelBy::Command {
-            return;
-        }
         self.clients.remove(&token.process_id);
-        if self.named_worker(token.process_id) != self.thread as usize {
-            self.moved.with(|moved| moved.remove(&token.process_id));
-        }
-    }
-
-    /// Sends a client to another worker by `send`, which returns what could not be sent. Who learns from
-    /// [`Self::worker_of`] that the client is there can send something after it.
-    pub(super) fn hand_over<M>(
-        &mut self,
-        token: CancelToken,
-        thread: usize,
-        send: impl FnOnce() -> Option<M>,
-    ) -> Option<M> {
-        if self.cancel_by == CancelBy::Command {
-            return send();
-        }
-        let (process_id, is_named) = (token.process_id, self.named_worker(token.process_id) == thread);
-        let clients = &mut self.clients;
-        self.moved.with(|moved| {
-            let unsent = send();
-            if unsent.is_none() {
-                clients.remove(&process_id);
-                if is_named {
-                    moved.remove(&process_id)
-                } else {
-                    moved.insert(process_id, thread)
-                };
-            }
-            unsent
-        })
     }
 
     pub(super) fn client(&self, process_id: u32) -> Option<Id> {
         self.clients.get(&process_id).copied()
     }
 
-    /// The worker that has the client with this process ID, if there is one.
+    /// The worker that has given this process ID to a client, and has that client.
     pub(super) fn worker_of(&self, process_id: u32) -> usize {
-        let moved = self.moved.read(|moved| moved.get(&process_id).copied());
-        moved.unwrap_or_else(|| self.named_worker(process_id))
-    }
-
-    /// The worker that has given this process ID to a client.
-    fn named_worker(&self, process_id: u32) -> usize {
         (process_id % self.threads) as usize
     }
 }
@@ -132,33 +84,12 @@ mod tests {
     }
 
     #[test]
-    fn a_client_that_moves_is_found_on_its_worker() {
-        let mut tokens = CancelTokens::for_workers(CancelBy::Token, 3);
-        let mut slab = Slab::of_thread(0, 3);
-        let token = tokens[0].create().unwrap();
-        tokens[0].insert(token, slab.insert(()));
-        for (from, to) in [(0, 1), (1, 2), (2, 0), (0, 2)] {
-            assert_eq!(tokens[from].hand_over(token, to, || Some("unsent")), Some("unsent"));
-            assert!(tokens.iter().all(|tokens| tokens.worker_of(token.process_id) == from));
-            assert_eq!(tokens[from].hand_over(token, to, || None::<()>), None);
-            assert_eq!(tokens[from].client(token.process_id), None);
-            tokens[to].insert(token, slab.insert(()));
-            assert!(tokens.iter().all(|tokens| tokens.worker_of(token.process_id) == to));
-        }
-        tokens[2].remove(token);
-        assert_eq!((tokens[2].client(token.process_id), tokens[1].worker_of(token.process_id)), (None, 0));
-    }
-
-    #[test]
     fn clients_that_cancel_by_commands_are_not_found() {
         let mut tokens = CancelTokens::for_workers(CancelBy::Command, 2);
         let mut slab = Slab::of_thread(0, 2);
         let token = tokens[0].create().unwrap();
         tokens[0].insert(token, slab.insert(()));
         assert_eq!(tokens[0].client(token.process_id), None);
-        assert_eq!(tokens[0].hand_over(token, 1, || Some("unsent")), Some("unsent"));
-        assert_eq!(tokens[0].hand_over(token, 1, || None::<()>), None);
-        assert_eq!(tokens[1].worker_of(token.process_id), 0);
-        tokens[1].remove(token);
+        tokens[0].remove(token);
     }
 }

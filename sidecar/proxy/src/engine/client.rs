@@ -23,7 +23,6 @@ const REQUESTER_LEFT: &str = "left before its cancel request was complete";
 pub(super) struct Client<P: Protocol> {
     pub(super) channel: Channel,
     pub(super) stage: ClientStage<P>,
-    pub(super) connected_at: Instant,
     /// When it began to wait for what its stage says.
     pub(super) since: Instant,
     pub(super) flow: Flow,
@@ -94,7 +93,6 @@ impl<P: Protocol> Client<P> {
         Self {
             channel,
             stage,
-            connected_at: now,
             since: now,
             flow: Flow::default(),
             cancel_token: None,

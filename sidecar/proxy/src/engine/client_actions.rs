@@ -229,10 +229,10 @@ impl<P: Protocol> Worker<P> {
     }
 
     fn remove_client(&mut self, id: Id) {
-        let Some(client) = self.clients.get(id) else { return };
-        self.shared.client_left(self.env.now.duration_since(client.connected_at));
-        self.clients.discard(id);
-        self.client_removed();
+        if self.clients.get(id).is_some() {
+            self.clients.discard(id);
+            self.client_removed();
+        }
     }
 
     pub(super) fn client_removed(&self) {

@@ -118,7 +118,7 @@ impl<P: Protocol> Worker<P> {
             threads: vec![ThreadStatus {
                 clients: self.clients.len(),
                 server_connections: self.servers.len(),
-                accepts: self.shared.accepts(),
+                accepts: !self.env.is_ending(),
             }],
             counts: StatusCounters {
                 sessions: metrics.sessions.get(),

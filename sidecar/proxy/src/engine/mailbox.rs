@@ -1,17 +1,14 @@
 //! The messages between workers, and their mailboxes.
 
-use std::io;
-use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
 use ciphertoll_net::{Channel, Error, Peer, Reactor, WakeHandle};
 use ciphertoll_wire::relay::Vacate;
 
 use super::backend::ServerConnection;
-use super::client::Client;
 use super::control::ControlRequest;
 use super::flow::{TokenKind, token_of};
-use crate::on_demand::OnDemandThread;
 use crate::protocol::Protocol;
 use crate::refusal::Refusal;
 use crate::slab::Id;
@@ -24,14 +21,12 @@ pub(super) enum WorkerMessage<P: Protocol> {
     Control(ControlRequest<P>),
     /// Serve a new client, which is counted already.
     NewClient(Box<Channel>, Peer),
-    /// Serve a client of another worker from now on. It is counted already.
-    TakeClient(Box<MovedClient<P>>),
     /// Serve a reserved connection to clients that wait: release it again, or reset it first.
     ReleaseReserved(Id),
     /// Close a connection to make room for one of this key.
     Evict(Id, P::Key),
-    /// Take over an idle connection: for this client of the receiving worker, or for any client.
-    TakeServer(Box<ServerConnection<P>>, Option<Id>),
+    /// Take over an idle connection for this client of the receiving worker.
+    TakeServer(Box<ServerConnection<P>>, Id),
     /// Tell a client that no connection could be opened.
     ConnectFailed(Id, Refusal),
     /// Cancel the command of the client with this process ID. The requester is counted already.
@@ -48,55 +43,38 @@ pub(super) enum WorkerMessage<P: Protocol> {
     Stop(Instant),
 }
 
-/// A client between two workers.
-pub(super) struct MovedClient<P: Protocol> {
-    pub(super) client: Client<P>,
-    /// Its number in the log so far.
-    pub(super) was: usize,
-    /// The connection that it uses, or that is kept for it.
-    pub(super) server: Option<ServerConnection<P>>,
-}
-
 pub(super) struct Mailbox<P: Protocol> {
     /// `None` if the worker has ended.
     messages: Mutex<Option<Vec<WorkerMessage<P>>>>,
     bell: WakeHandle,
-    /// The worker's thread; none for the first worker, whose thread never ends.
-    thread: OnceLock<OnDemandThread<()>>,
 }
 
 impl<P: Protocol> Mailbox<P> {
     pub(super) fn of(reactor: &Reactor) -> Result<Self, Error> {
         let bell = reactor.wake_handle(token_of(TokenKind::Fixed, MAILBOX))?;
-        Ok(Self { messages: Mutex::new(Some(Vec::new())), bell, thread: OnceLock::new() })
-    }
-
-    /// From now on the worker has this thread, which starts for messages.
-    pub(super) fn start(&self, thread: OnDemandThread<()>) -> io::Result<()> {
-        // Messages may have come already.
-        self.thread.get_or_init(|| thread).add_unless_waiting(())
+        Ok(Self { messages: Mutex::new(Some(Vec::new())), bell })
     }
 
     fn messages(&self) -> MutexGuard<'_, Option<Vec<WorkerMessage<P>>>> {
         self.messages.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Sends a message and wakes the worker; returns the message if the worker has ended, or if it has no thread and none can
-    /// be started.
+    /// Sends a message and wakes the worker; returns the message if the worker has ended.
     #[must_use]
     pub(super) fn send(&self, message: WorkerMessage<P>) -> Option<WorkerMessage<P>> {
         let mut mailbox = self.messages();
         let Some(messages) = &mut *mailbox else { return Some(message) };
         messages.push(message);
         // Earlier messages have woken the worker, which has not read them yet.
-        if messages.len() > 1 || self.wake().is_ok() { None } else { messages.pop() }
+        if messages.len() == 1 {
+            self.wake();
+        }
+        None
     }
 
-    /// Fails if the worker has no thread and none can be started.
-    pub(super) fn wake(&self) -> io::Result<()> {
+    pub(super) fn wake(&self) {
         // It fails only if the counter of the eventfd is full, and then the worker is awake.
         let _ = self.bell.wake();
-        self.thread.get().map_or(Ok(()), |thread| thread.add_unless_waiting(()))
     }
 
     pub(super) fn take_all(&self) -> Vec<WorkerMessage<P>> {

@@ -28,7 +28,7 @@ impl<P: Protocol> Worker<P> {
         if !self.env.limits.health.is_zero() {
             self.check_idle();
         }
-        if self.env.limits.warm > 0 && self.shared.accepts() {
+        if self.env.limits.warm > 0 {
             self.warm_up();
         }
     }
@@ -68,21 +68,6 @@ impl<P: Protocol> Worker<P> {
             {
                 *left -= 1;
                 self.check(id, since);
-            }
-        }
-    }
-
-    /// Sends idle connections to the first worker if this worker serves no clients. The thread of a worker without
-    /// connections ends.
-    pub(super) fn leave_idle_servers(&mut self) {
-        if self.shared.accepts() || self.env.is_ending() {
-            return;
-        }
-        for (id, since) in self.idle_servers() {
-            let Some(server) = self.servers.get_mut(id) else { continue };
-            if self.pool.with(|pool| pool.take_idle(&server.key, id)) {
-                server.upkeep.keep_idle_since(since);
-                self.send_server(id, None);
             }
         }
     }

@@ -1,4 +1,4 @@
-//! What workers send each other, and clients and server connections that move between them.
+//! What workers send each other, and server connections that move between them.
 
 use std::time::Instant;
 
@@ -14,7 +14,6 @@ use super::exclusive::matches_database;
 use super::flow::TokenKind;
 use super::mailbox::WorkerMessage;
 use super::shared_state::Discovery;
-use super::spread::FIRST_WORKER;
 use super::worker::Worker;
 use crate::log::Level;
 use crate::metrics::EXCLUSIVE_ACCESS;
@@ -30,7 +29,6 @@ impl<P: Protocol> Worker<P> {
             match message {
                 WorkerMessage::Control(request) => self.answer(request),
                 WorkerMessage::NewClient(channel, peer) => self.accept_handed_over(channel, peer),
-                WorkerMessage::TakeClient(moved) => self.take_client(*moved),
                 WorkerMessage::ReleaseReserved(server) => self.release_reserved(server),
                 WorkerMessage::Evict(server, key) => self.evict(server, &key),
                 WorkerMessage::TakeServer(server, client) => self.take_server(*server, client),
@@ -71,9 +69,8 @@ impl<P: Protocol> Worker<P> {
         if self.env.protocol.discovery_key().is_none() || self.env.drain.is_some() {
             return self.start_client(*channel, peer);
         }
+        // If no other worker tells the greeting, this one asks for it at the next tick.
         self.acceptor.add_early(channel, peer);
-        // If no other worker tells the greeting, this one asks for it.
-        self.agenda.retry_accept = true;
     }
 
     /// Starts the handshake of a client, which is counted already.
@@ -130,7 +127,6 @@ impl<P: Protocol> Worker<P> {
             self.refuse(id, refusal);
             self.register_client(id);
         }
-        self.agenda.retry_accept = true;
     }
 
     /// Carries out an action of the pool for clients that wait.
@@ -205,8 +201,8 @@ impl<P: Protocol> Worker<P> {
         self.agenda.check_unserved = true;
     }
 
-    /// Sends an idle connection to this client's worker, or to the first worker for any client.
-    pub(super) fn send_server(&mut self, id: Id, client: Option<Id>) {
+    /// Sends an idle connection to this client's worker.
+    pub(super) fn send_server(&mut self, id: Id, client: Id) {
         let Some(mut server) = self.servers.remove(id) else { return };
         if let ServerStage::Open(backend) = &mut server.stage
             && let Err(error) = self.env.reactor.deregister(&mut backend.channel)
@@ -218,17 +214,14 @@ impl<P: Protocol> Worker<P> {
             );
             self.env.metrics().closed.increment("lost");
             self.pool.with(|pool| {
-                if let Some(client) = client {
-                    pool.requeue_first(&server.key, client, self.env.services.began);
-                }
+                pool.requeue_first(&server.key, client, self.env.services.began);
                 pool.closed(&server.key, Some(id));
             });
             self.agenda.check_unserved = true;
             return;
         }
-        let thread = client.map_or(FIRST_WORKER, WorkerBound::thread);
         if let Some(WorkerMessage::TakeServer(server, _)) =
-            self.shared.send(thread, WorkerMessage::TakeServer(Box::new(server), client))
+            self.shared.send(client.thread(), WorkerMessage::TakeServer(Box::new(server), client))
         {
             // That worker has ended together with its last client.
             let id = self.servers.insert(*server);
@@ -236,13 +229,12 @@ impl<P: Protocol> Worker<P> {
         }
     }
 
-    /// Takes a connection from another worker: for this client if it still waits, or for any client.
-    fn take_server(&mut self, server: ServerConnection<P>, client: Option<Id>) {
+    /// Takes a connection from another worker: for this client if it still waits, otherwise for any client.
+    fn take_server(&mut self, server: ServerConnection<P>, client: Id) {
         let id = self.servers.insert(server);
         if let Err(error) = self.watch_moved_server(id) {
-            if let Some(client) = client
-                && let Some(Client { stage: ClientStage::Queued { key, .. }, since, .. }) =
-                    self.clients.get(client)
+            if let Some(Client { stage: ClientStage::Queued { key, .. }, since, .. }) =
+                self.clients.get(client)
             {
                 self.pool.with(|pool| pool.requeue_first(key, client, *since));
             }
@@ -254,14 +246,11 @@ impl<P: Protocol> Worker<P> {
             &[("server_connection", &id.index), ("thread", &self.shared.thread)],
         );
         self.env.metrics().moves.increment();
-        match client {
-            Some(client) => self.assign(client, id),
-            None => self.return_to_pool(id),
-        }
+        self.assign(client, id);
     }
 
     /// Watches a connection of another worker. What it has received already is processed.
-    pub(super) fn watch_moved_server(&mut self, id: Id) -> Result<(), Error> {
+    fn watch_moved_server(&mut self, id: Id) -> Result<(), Error> {
         let Some(backend) = self.servers.open_mut(id) else { return Ok(()) };
         let events = WatchedEvents::Reading;
         self.env.register(&mut backend.channel, TokenKind::Server, id.index, events)?;

@@ -7,8 +7,8 @@
 //!   `server_actions` carry out what the transitions return; `messages` carries out what other workers ask for.
 //! - [`environment`] is what all transitions may use. It has no client and no connection.
 //!
-//! Clients move only if workers have too many or too few of them ([`spread`], [`client_moves`]), and server connections
-//! move to the worker of their client. [`shared_state`] has what workers share, [`mailbox`] what they send each other.
+//! A client stays on the worker that it was assigned to when it was accepted; server connections move to the worker of
+//! their client. [`shared_state`] has what workers share, [`mailbox`] what they send each other.
 
 mod accept;
 mod agenda;
@@ -19,7 +19,6 @@ mod cancel_request;
 mod cancel_tokens;
 mod client;
 mod client_actions;
-mod client_moves;
 mod client_tls;
 mod control;
 mod environment;
@@ -34,7 +33,6 @@ mod relay;
 mod server_actions;
 mod session_actions;
 mod shared_state;
-mod spread;
 mod timeouts;
 mod upkeep;
 mod worker;

@@ -228,7 +228,7 @@ impl<P: Protocol> Worker<P> {
         }
         match self.pool.with(|pool| pool.release(&server.key, id)) {
             Some(client) if client.thread() == self.shared.thread => self.assign(client, id),
-            Some(client) => self.send_server(id, Some(client)),
+            Some(client) => self.send_server(id, client),
             None if self.exclusive.has(server.key.database(), self.env.now) => {
                 self.close_server(id, EXCLUSIVE_ACCESS);
             }

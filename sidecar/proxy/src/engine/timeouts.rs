@@ -29,10 +29,7 @@ impl<P: Protocol> Worker<P> {
             }
         }
         self.maintain();
-        self.spread_clients();
-        if std::mem::take(&mut self.agenda.retry_accept) {
-            self.resume_accepting();
-        }
+        self.resume_accepting();
     }
 
     /// Carries out a `KILL` by another client, for a client that has no connection.
@@ -62,7 +59,7 @@ impl<P: Protocol> Worker<P> {
                 }
             }
             ServerExpiry::SendReset => self.update_backend(id, |backend, env| backend.send_reset(id, env)),
-            ServerExpiry::Unused if self.shared.accepts() && self.is_kept_warm(&server.key) => {}
+            ServerExpiry::Unused if self.is_kept_warm(&server.key) => {}
             ServerExpiry::Unused => self.close_server(id, "it was idle for too long"),
             ServerExpiry::Close(reason) => self.close_server(id, reason),
         }

@@ -26,7 +26,7 @@ pub(super) struct Upkeep {
     /// Settings that have these fingerprints.
     version: SettingsVersion,
     pub(super) checked: Instant,
-    /// While a health check runs, or the connection moves to another worker: since when it has been idle.
+    /// While a health check runs: since when it has been idle.
     idle_since: Option<Instant>,
 }
 
@@ -77,11 +77,7 @@ impl Upkeep {
         self.idle_since = Some(idle_since);
     }
 
-    pub(super) fn keep_idle_since(&mut self, idle_since: Instant) {
-        self.idle_since = Some(idle_since);
-    }
-
-    /// Since when a connection that becomes idle now has been idle: a health check or a move does not count as use.
+    /// Since when a connection that becomes idle now has been idle: a health check does not count as use.
     pub(super) fn idle_since(&mut self, now: Instant) -> Instant {
         self.idle_since.take().unwrap_or(now)
     }

@@ -17,7 +17,6 @@ use super::exclusive::ExclusiveDatabases;
 use super::flow::{TokenKind, parse_token};
 use super::mailbox::{MAILBOX, WorkerMessage};
 use super::shared_state::{SharedPool, SharedState};
-use super::spread::Spread;
 use crate::log::Level;
 use crate::on_demand::OnDemandThread;
 use crate::pool::ConnectionPool;
@@ -43,8 +42,6 @@ pub(crate) struct Worker<P: Protocol> {
     pub(super) tokens: CancelTokens,
     pub(super) exclusive: ExclusiveDatabases,
     pub(super) agenda: Agenda,
-    /// Only on the first worker.
-    pub(super) spread: Option<Spread>,
     /// Only on the first worker.
     pub(super) signals: Option<Channel>,
     /// Only on the first worker, in the order of [`SignalTask::ALL`].
@@ -78,33 +75,22 @@ pub(super) struct TaskThread {
 }
 
 impl<P: Protocol> Worker<P> {
-    /// Serves until the proxy is stopped. Returns how many clients were cut off; `None` if there is nothing to do before the
-    /// next message.
-    pub(super) fn turns(&mut self) -> Result<Option<usize>, Error> {
+    /// Serves until the proxy is stopped. Returns how many clients were cut off.
+    pub(super) fn serve(&mut self) -> Result<usize, Error> {
         self.resume_accepting();
         let mut ready = Vec::new();
         loop {
             if self.shared.must_stop() {
-                return Ok(Some(self.clients.len()));
+                return Ok(self.clients.len());
             }
             if self.env.is_ending() && self.shared.clients() == 0 && self.shared.close_mailbox() {
                 for server in self.servers.ids() {
                     self.close_server(server, "the proxy is stopping");
                 }
-                return Ok(Some(self.env.drain.as_ref().map_or(0, |drain| drain.cut_off)));
+                return Ok(self.env.drain.as_ref().map_or(0, |drain| drain.cut_off));
             }
             self.turn(&mut ready)?;
-            if self.is_idle() {
-                self.acceptor.pause(&self.env.reactor);
-                return Ok(None);
-            }
         }
-    }
-
-    /// Whether only a message can bring work.
-    fn is_idle(&self) -> bool {
-        let has_nothing = self.clients.len() + self.servers.len() + self.cancels.len() == 0;
-        self.shared.is_idle() && has_nothing && self.agenda.is_empty() && self.acceptor.is_idle()
     }
 
     fn turn(&mut self, ready: &mut Vec<(usize, Readiness)>) -> Result<(), Error> {
@@ -152,10 +138,6 @@ impl<P: Protocol> Worker<P> {
             if !self.agenda.has_deferred() {
                 break;
             }
-        }
-        if self.agenda.balance_clients && !self.agenda.has_deferred() {
-            self.agenda.balance_clients = false;
-            self.balance_clients();
         }
         self.clients.settle();
         self.servers.settle();
@@ -211,18 +193,14 @@ impl<P: Protocol> Worker<P> {
 
     /// Watches the listeners and starts clients that came too early, if the server is known.
     pub(super) fn resume_accepting(&mut self) {
-        if self.env.drain.is_some() || self.shared.is_idle() || !self.is_server_known() {
+        if self.env.drain.is_some() || !self.is_server_known() {
             return;
         }
         for (channel, peer) in self.acceptor.take_early() {
             self.start_client(*channel, peer);
         }
-        if !self.shared.accepts() {
-            return;
-        }
         if let Err(error) = self.acceptor.watch(&self.env.reactor, self.env.now) {
             self.accept_failed(&error);
-            self.agenda.retry_accept = true;
         }
     }
 

@@ -1,14 +1,12 @@
 //! The worker threads of a proxy: how they start, and how they end together.
 
 use std::fs::{self, DirBuilder};
-use std::iter;
 use std::net::SocketAddr;
 use std::os::unix::fs::DirBuilderExt;
 use std::os::unix::net::UnixStream;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::mpsc::{self, Receiver};
 use std::thread;
 use std::time::Instant;
 
@@ -25,7 +23,6 @@ use super::flow::TokenKind;
 use super::key_deriver::KeyDeriver;
 use super::mailbox::{Mailbox, WorkerMessage};
 use super::shared_state::{SharedPool, SharedState};
-use super::spread::{FIRST_WORKER, Spread};
 use super::worker::{FIRST_SIGNAL_TASK, SIGNALS, SignalTask, TaskThread, Worker};
 use super::worker_shared::WorkerShared;
 use crate::inheritance::Inheritance;
@@ -72,8 +69,7 @@ impl<P: Protocol> Workers<P> {
         let mut workers = Vec::<Worker<P>>::new();
         let pool = ConnectionPool::new(settings.limits.server_connections);
         let pools = WorkerShared::for_workers(pool, threads);
-        let accepting = if settings.limits.thread_load_percent == 0 { threads } else { 1 };
-        let shared = SharedState::for_workers(&mailboxes, accepting);
+        let shared = SharedState::for_workers(&mailboxes);
         let tokens = CancelTokens::for_workers(P::CANCEL_BY, threads);
         for (((reactor, shared), pool), tokens) in reactors.into_iter().zip(shared).zip(pools).zip(tokens) {
             let listeners = match workers.first() {
@@ -120,56 +116,22 @@ impl<P: Protocol> Workers<P> {
     /// Serves on this thread and further ones until the proxy is stopped. Returns how many clients were cut off.
     pub fn run(self) -> Result<usize, Error> {
         let Self { mut first, others } = self;
-        let mailboxes = Arc::clone(&first.shared.mailboxes);
-        let mut started = Vec::new();
-        let mut failed = None;
-        for (worker, mailbox) in others.into_iter().zip(mailboxes.iter().skip(1)) {
-            let (thread, end) = thread_of(worker);
-            failed = failed.or(mailbox.start(thread.clone()).err());
-            started.push((thread, end));
-        }
-        if failed.is_some() {
+        let start = |worker: Worker<P>| {
+            let name = format!("serve-{}", worker.shared.thread);
+            let mut worker = worker;
+            thread::Builder::new().name(name).spawn(move || worker.serve_or_stop_all())
+        };
+        let started: Vec<_> = others.into_iter().map(start).collect();
+        if started.iter().any(Result::is_err) {
             first.shared.stop_all();
         }
-        let ended = cut_off(first.serve());
-        let others = started.into_iter().map(|(thread, end)| {
-            // Without a thread, the worker has nothing, and ends here.
-            thread.close();
-            end.recv().unwrap_or(Ok(Ok(0)))
-        });
-        let ended: Vec<_> = iter::once(ended).chain(others).collect();
-        if let Some(source) = failed {
-            return Err(Error::Socket { doing: "cannot start a thread", source });
+        let mut cut_off = vec![first.serve_or_stop_all()];
+        for thread in started {
+            let thread = thread.map_err(|source| Error::Socket { doing: "cannot start a thread", source })?;
+            cut_off.push(thread.join().unwrap_or_else(|panic| resume_unwind(panic)));
         }
-        ended.into_iter().map(|ended| ended.unwrap_or_else(|panic| resume_unwind(panic))).sum()
+        cut_off.into_iter().sum()
     }
-}
-
-/// The result of a worker's thread: how many clients were cut off.
-type Ended<T> = thread::Result<Result<T, Error>>;
-
-/// The thread of a worker that is not the first: it exists only while the worker has something to do. The receiver gets its
-/// result.
-fn thread_of<P: Protocol>(worker: Worker<P>) -> (OnDemandThread<()>, Receiver<Ended<usize>>) {
-    let (tell, end) = mpsc::channel();
-    let name = format!("serve-{}", worker.shared.thread);
-    let mut idle = Some((worker, tell));
-    let thread = OnDemandThread::new(&name, move |()| {
-        let Some((mut worker, tell)) = idle.take() else { return };
-        match worker.serve() {
-            Ok(Ok(None)) => idle = Some((worker, tell)),
-            ended => {
-                drop(worker);
-                // The receiver is gone if the proxy could not be started.
-                let _ = tell.send(cut_off(ended));
-            }
-        }
-    });
-    (thread, end)
-}
-
-fn cut_off(ended: Ended<Option<usize>>) -> Ended<usize> {
-    ended.map(|served| served.map(Option::unwrap_or_default))
 }
 
 /// Listens on all addresses, or none.
@@ -254,7 +216,6 @@ impl<P: Protocol> Worker<P> {
             tokens,
             exclusive: ExclusiveDatabases::default(),
             agenda: Agenda::new(now),
-            spread: (thread == FIRST_WORKER).then(Spread::default),
             signals: None,
             signal_tasks: [const { None }; SignalTask::ALL.len()],
         }
@@ -267,12 +228,12 @@ impl<P: Protocol> Worker<P> {
         Ok(channel)
     }
 
-    /// See [`Worker::turns`]. If a worker ends without having been stopped, its connections are lost, and all others end too.
-    fn serve(&mut self) -> Ended<Option<usize>> {
-        let ended = catch_unwind(AssertUnwindSafe(|| self.turns()));
+    /// See [`Worker::serve`]. If a worker ends without having been stopped, its connections are lost, and all others end too.
+    fn serve_or_stop_all(&mut self) -> Result<usize, Error> {
+        let ended = catch_unwind(AssertUnwindSafe(|| self.serve()));
         if !matches!(ended, Ok(Ok(_))) {
             self.shared.stop_all();
         }
-        ended
+        ended.unwrap_or_else(|panic| resume_unwind(panic))
     }
 }

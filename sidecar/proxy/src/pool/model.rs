@@ -50,15 +50,6 @@ enum WorkerMessage {
     ReleaseReserved(Number),
     Evict(Number, Name),
     TakeServer(Name, Number),
-    TakeClient(Name, MovedServer),
-}
-
-/// What a client takes to another worker.
-#[derive(Debug, PartialEq, Eq)]
-enum MovedServer {
-    None,
-    Busy,
-    Kept,
 }
 
 /// An event. The number selects one of the workers, clients or connections to which it can happen.
@@ -66,13 +57,12 @@ type Event = (&'static str, EventHandler, usize);
 type EventHandler = fn(&mut Model, usize);
 
 fn event() -> impl Strategy<Value = Event> {
-    let weighted: [(u32, &str, EventHandler); 12] = [
+    let weighted: [(u32, &str, EventHandler); 11] = [
         (6, "a client connects", Model::connect),
         (3, "a client disconnects", Model::disconnect_any),
         (3, "a transaction ends", Model::end_transaction),
         (3, "a transaction begins", Model::begin_transaction),
         (3, "a reset is done", Model::reset_done),
-        (3, "a client moves", Model::move_client),
         (1, "the time for keeping a connection is over", Model::expire_kept),
         (1, "a connection breaks", Model::break_any),
         (4, "a connect is done", Model::connect_done),
@@ -280,45 +270,6 @@ impl Model {
         }
     }
 
-    /// Sends a client that does not wait to another worker, with the connection that it uses or that is kept for it.
-    fn move_client(&mut self, at: usize) {
-        let does_not_wait = |state: &ClientState| *state != ClientState::Queued;
-        let Some((client, key)) = pick(&self.clients, at, does_not_wait) else { return };
-        let server = match self.clients[&client].1 {
-            ClientState::Active(connection) => Some((connection, MovedServer::Busy)),
-            ClientState::Parked(last_server)
-                if self.is_kept_for(last_server, client) && self.pool.take_kept(&key, last_server) =>
-            {
-                Some((last_server, MovedServer::Kept))
-            }
-            _ => None,
-        };
-        self.clients.remove(&client);
-        let moved = server.map_or(MovedServer::None, |(connection, moved)| {
-            self.connections.remove(&connection);
-            moved
-        });
-        self.mailboxes[(client.thread() + 1) % THREADS].push_back(WorkerMessage::TakeClient(key, moved));
-    }
-
-    fn take_client(&mut self, thread: usize, key: Name, moved: &MovedServer) {
-        let (client, connection) = (self.new_number(thread), self.new_number(thread));
-        let (client_state, server_state) = match moved {
-            // A number that no connection has.
-            MovedServer::None => (ClientState::Parked(connection), None),
-            MovedServer::Busy => (ClientState::Active(connection), Some(ServerState::Busy(client))),
-            MovedServer::Kept => (ClientState::Parked(connection), Some(ServerState::Kept(client))),
-        };
-        self.clients.insert(client, (key, client_state));
-        if let Some(state) = server_state {
-            self.connections.insert(connection, (key, state));
-        }
-        if *moved == MovedServer::Kept {
-            let is_kept = self.pool.keep(&key, connection);
-            self.kept(connection, key, is_kept);
-        }
-    }
-
     fn read_message(&mut self, at: usize) {
         let thread = at % THREADS;
         match self.mailboxes[thread].pop_front() {
@@ -340,7 +291,6 @@ impl Model {
                 self.connections.insert(connection, (key, ServerState::Idle));
                 self.assign(client, connection);
             }
-            Some(WorkerMessage::TakeClient(key, moved)) => self.take_client(thread, key, &moved),
         }
     }
 
@@ -431,11 +381,7 @@ impl Model {
 
     /// The pool's count is right.
     fn check(&self) {
-        let is_moving = |message: &&WorkerMessage| match message {
-            WorkerMessage::TakeServer(..) => true,
-            WorkerMessage::TakeClient(_, moved) => *moved != MovedServer::None,
-            WorkerMessage::ReleaseReserved(_) | WorkerMessage::Evict(..) => false,
-        };
+        let is_moving = |message: &&WorkerMessage| matches!(message, WorkerMessage::TakeServer(..));
         let moving = self.mailboxes.iter().flatten().filter(is_moving);
         let open = self.connections.len() + self.opening.len() + moving.count();
         assert_eq!(self.pool.open(), open);

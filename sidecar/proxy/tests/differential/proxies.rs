@@ -65,7 +65,7 @@ impl Proxy {
         let mut command = Command::new(program);
         command
             .args(["--listen", &listen, "--server", url, "--log", "info", "--threads", "1"])
-            .args(["--thread-load", "0", "--queue-time", "1s", "--drain-time", "1s"])
+            .args(["--queue-time", "1s", "--drain-time", "1s"])
             .args(["--pool-size", &plan.pool_size.to_string()])
             .args(plan.arguments)
             .env(variable, String::from_utf8(password).expect("passwords here are text"));

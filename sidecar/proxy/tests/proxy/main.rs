@@ -12,7 +12,6 @@ mod fake;
 mod faults;
 mod leaks;
 mod limits;
-mod moves;
 mod mysql;
 mod operations;
 mod parked;
@@ -79,8 +78,7 @@ fn postgres(filter: &str) -> (usize, Vec<String>) {
     ]
     .concat();
     let of_both = |(name, _): &Case| threads::OF_BOTH.contains(name);
-    let chosen: Vec<Case> =
-        both.iter().copied().filter(of_both).chain(threads::CASES).chain(moves::CASES).collect();
+    let chosen: Vec<Case> = both.iter().copied().filter(of_both).chain(threads::CASES).collect();
     let on_two_sessions = [&chosen[..], &limits::CASES[..], &faults::CASES[..], &stalls::CASES[..]].concat();
     let on_two_transactions = [&chosen[..], &transactions::CASES[..], &parked::CASES[..]].concat();
     let one = site::usual_threads();

@@ -36,25 +36,6 @@ pub(crate) struct Site {
     pub(crate) mode: Mode,
     /// The number of worker threads of the next proxies.
     pub(crate) threads: usize,
-    pub(crate) thread_load: ThreadLoad,
-}
-
-/// When further threads of the next proxies serve clients.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum ThreadLoad {
-    /// All threads always do.
-    None,
-    /// As the configuration file says.
-    AsConfigured,
-}
-
-impl ThreadLoad {
-    pub(crate) fn arguments(self) -> &'static [&'static str] {
-        match self {
-            Self::None => &["--thread-load", "0"],
-            Self::AsConfigured => &[],
-        }
-    }
 }
 
 /// The number of worker threads, unless a case sets it.
@@ -114,9 +95,7 @@ impl Site {
         let (directory, lab, template) =
             open_lab(&build, &Tables { sysbench: Some(scale), ..Tables::default() });
         let (mode, threads) = (Mode::Session, usual_threads());
-        let thread_load = ThreadLoad::None;
-        let mut site =
-            Self { server: None, lab, build, template, directory, proxies: 0, mode, threads, thread_load };
+        let mut site = Self { server: None, lab, build, template, directory, proxies: 0, mode, threads };
         site.start_server();
         Some(site)
     }
@@ -201,7 +180,7 @@ impl Site {
 
     /// Starts a proxy; it listens when this returns.
     pub(crate) fn proxy_by(&self, command: &mut Command, directory: PathBuf, port: u16) -> Proxy {
-        command.args(["--threads", &self.threads.to_string()]).args(self.thread_load.arguments());
+        command.args(["--threads", &self.threads.to_string()]);
         let mut process = Process::start(command);
         let line = process.await_line("event=listening");
         let port = port_in(&line).unwrap_or(port);

@@ -68,12 +68,10 @@ fn unread_log(site: &mut Site) {
     let url = site.url("");
     let mut command = site.program();
     command.args(["--listen", &listen, "--server", &url, "--log", "debug"]);
-    command.args(["--threads", &site.threads.to_string()]).args(site.thread_load.arguments()).args(
-        match site.mode {
-            Mode::Session => &[][..],
-            Mode::Transaction => &["--mode", "transaction"],
-        },
-    );
+    command.args(["--threads", &site.threads.to_string()]).args(match site.mode {
+        Mode::Session => &[][..],
+        Mode::Transaction => &["--mode", "transaction"],
+    });
     let mut child = command.stderr(Stdio::piped()).spawn().expect("the proxy starts");
     let stderr = child.stderr.take().expect("it was asked for");
     let socket = directory.join(format!(".s.PGSQL.{PORT}"));

@@ -11,13 +11,12 @@ use nix::sys::signal::Signal;
 use crate::Case;
 use crate::cases::one;
 use crate::operations::{admin_of, await_that, get, samples};
-use crate::site::{Mode, Proxy, RawClient, Site, ThreadLoad};
+use crate::site::{Mode, Proxy, RawClient, Site};
 
-pub(crate) const CASES: [Case; 6] = [
+pub(crate) const CASES: [Case; 5] = [
     ("one connection serves clients of both threads", one_connection),
     ("the limit of connections holds", limit),
     ("both threads serve", both_serve),
-    ("one thread serves while it is not busy", one_serves),
     ("of many commands, only the right one is cancelled", cancels),
     ("all threads stop together", end),
 ];
@@ -156,24 +155,6 @@ fn both_serve(site: &mut Site) {
     for name in ["ciphertoll-prox", "serve-1"] {
         assert!(after[name] > before[name], "{name} has not run: {before:?}, {after:?}");
     }
-}
-
-fn one_serves(site: &mut Site) {
-    site.thread_load = ThreadLoad::AsConfigured;
-    let proxy = site.proxy(&[&["--pool-size", "8"][..], &ASKED].concat());
-    site.thread_load = ThreadLoad::None;
-    for _ in 0..200 {
-        assert_eq!(one(&mut proxy.client(), "SELECT 1"), "1");
-    }
-    // A thread without work ends: it makes system calls of the others slower.
-    await_that("only the first worker and the admin socket have threads", || {
-        ran_ns(proxy.process.id()).into_keys().eq(["admin", "ciphertoll-prox"])
-    });
-    // Clients that stay, too.
-    let _clients: Vec<_> = (0..CLIENT_LOOPS).map(|_| proxy.client()).collect();
-    await_that("one thread serves all", || {
-        threads(&proxy).iter().map(|(clients, _)| *clients as usize).eq([CLIENT_LOOPS, 0])
-    });
 }
 
 fn cancels(site: &mut Site) {

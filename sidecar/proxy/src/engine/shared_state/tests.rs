@@ -1,3 +1,5 @@
+use std::time::Duration;
+
 use ciphertoll_net::Reactor;
 
 use super::*;
@@ -7,7 +9,7 @@ use crate::postgres::Postgres;
 fn shared(threads: usize) -> (Vec<Reactor>, Vec<SharedState<Postgres>>) {
     let reactors: Vec<Reactor> = (0..threads).map(|_| Reactor::new().unwrap()).collect();
     let mailboxes = reactors.iter().map(|reactor| Mailbox::of(reactor).unwrap()).collect();
-    (reactors, SharedState::for_workers(&mailboxes, threads))
+    (reactors, SharedState::for_workers(&mailboxes))
 }
 
 #[test]
@@ -20,48 +22,6 @@ fn new_clients_stay_unless_another_worker_has_far_fewer() {
         shared[1].uncount_client(worker);
     }
     assert_eq!((shared[2].clients(), shared[1].assign_client()), (0, 1));
-}
-
-#[test]
-fn clients_are_for_the_workers_that_accept() {
-    let (_reactors, shared) = shared(3);
-    shared[0].set_accepting(1);
-    assert!((0..9).all(|_| shared[0].assign_client() == 0));
-    shared[0].set_accepting(2);
-    assert_eq!((shared[0].surplus(), shared[0].worker_with_fewer()), (4, Some(1)));
-    for _ in 0..4 {
-        shared[0].uncount_client(0);
-        shared[0].count_client(1);
-    }
-    assert_eq!((shared[0].surplus(), shared[1].surplus()), (0, 0));
-    shared[0].set_accepting(1);
-    assert_eq!((shared[1].surplus(), shared[1].worker_with_fewer()), (4, Some(0)));
-}
-
-#[test]
-fn brief_clients_stay_where_they_are_accepted() {
-    let (_reactors, mut shared) = shared(2);
-    for stayed in [BRIEF, Duration::ZERO] {
-        (0..u32::BITS).for_each(|_| shared[0].client_left(stayed));
-        let assigned: Vec<usize> = (0..3).map(|_| shared[0].assign_client()).collect();
-        assert_eq!(assigned, [0, 0, usize::from(stayed == BRIEF)]);
-        for worker in assigned {
-            shared[0].uncount_client(worker);
-        }
-    }
-    // But no worker gets far more clients than another one.
-    let assigned = (0..100).filter(|_| shared[0].assign_client() == 0).count();
-    assert_eq!(assigned, 50 + MIN_DIFFERENCE_OF_BRIEF / 2);
-}
-
-#[test]
-fn clients_after_a_pause_are_not_taken_for_brief() {
-    let (_reactors, mut shared) = shared(2);
-    (0..u32::BITS).for_each(|_| shared[0].client_left(Duration::ZERO));
-    shared[0].age_recent();
-    assert!(shared[0].recent.are_brief());
-    shared[0].age_recent();
-    assert!(!shared[0].recent.are_brief());
 }
 
 #[test]

@@ -18,7 +18,7 @@ use tempfile::TempDir;
 use super::raw::{RawClient, USUAL, UTF8MB4};
 use crate::operations::write_secret;
 use crate::process::{Process, port_in};
-use crate::site::{Mode, ThreadLoad, open_lab, start_of, usual_threads};
+use crate::site::{Mode, open_lab, start_of, usual_threads};
 
 /// Packets of many megabytes, and a limit that only interactive sessions have.
 const SETTINGS: [(&str, &str); 2] =
@@ -40,7 +40,6 @@ pub(crate) struct Site {
     pub(crate) mode: Mode,
     /// The number of worker threads of the next proxies.
     pub(crate) threads: usize,
-    pub(crate) thread_load: ThreadLoad,
 }
 
 /// A proxy for one case; it is killed when dropped.
@@ -59,9 +58,7 @@ impl Site {
         let build = find(level).inspect_err(|error| no_server(level.engine, error)).ok()?;
         let (directory, lab, template) = open_lab(&build, &Tables::default());
         let (mode, threads) = (Mode::Session, usual_threads());
-        let thread_load = ThreadLoad::None;
-        let mut site =
-            Self { server: None, lab, build, template, directory, proxies: 0, mode, threads, thread_load };
+        let mut site = Self { server: None, lab, build, template, directory, proxies: 0, mode, threads };
         site.start_server();
         Some(site)
     }
@@ -159,7 +156,6 @@ impl Site {
                 Mode::Transaction => &["--mode", "transaction"],
             })
             .args(["--threads", &self.threads.to_string()])
-            .args(self.thread_load.arguments())
             .args(arguments)
             .env("MYSQL_PWD", String::from_utf8(password).expect("passwords here are text"));
         let mut process = Process::start(&mut command);

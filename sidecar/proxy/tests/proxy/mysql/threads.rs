@@ -5,14 +5,11 @@ use std::thread;
 
 use super::Case;
 use super::raw::RawClient;
-use super::site::{Proxy, Site, client_at, one};
-use crate::moves::{MovingClients, REST};
-use crate::site::ThreadLoad;
+use super::site::{Proxy, Site, one};
 
-pub(crate) const CASES: [Case; 3] = [
+pub(crate) const CASES: [Case; 2] = [
     ("one connection serves clients of both threads", one_connection),
     ("a late KILL hits no other client", late_kills),
-    ("clients move between threads and notice nothing", moves),
 ];
 
 /// Cases that are independent of the number of threads.
@@ -81,45 +78,4 @@ fn late_kills(site: &mut Site) {
         over.store(true, Ordering::SeqCst);
         assert!(ended.iter().all(Result::is_ok), "a bystander was hit");
     });
-}
-
-/// Clients keep their session, their transaction, their warnings and their connection ID when they move.
-fn moves(site: &mut Site) {
-    const STAYING: usize = 6;
-    const SLEEPING: usize = 4;
-    let moving = MovingClients::new(STAYING + SLEEPING);
-    site.thread_load = ThreadLoad::AsConfigured;
-    let mut proxy = site.proxy(&moving.arguments());
-    site.thread_load = ThreadLoad::None;
-    let mut sleepers: Vec<_> = (0..SLEEPING).map(|_| proxy.raw()).collect();
-    for sleeper in &mut sleepers {
-        sleeper.query("SELECT SLEEP(600)");
-    }
-    let (socket, user, database) = (proxy.socket.clone(), proxy.user.clone(), proxy.database.clone());
-    let stay = |at: usize| {
-        let mut client = client_at(&socket, &user, &database).expect("the login succeeds");
-        client.query(&format!("SET @mine = {at}")).expect("a variable");
-        for round in 0.. {
-            if moving.is_over() {
-                break;
-            }
-            client.query("START TRANSACTION").expect("a transaction");
-            assert_eq!(one(&mut client, &format!("SELECT '{at}-{round}'")), format!("{at}-{round}"));
-            thread::sleep(REST);
-            assert_eq!(one(&mut client, "SELECT @@in_transaction"), "1");
-            client.query("COMMIT").expect("its end");
-            assert_eq!(one(&mut client, "SELECT @mine"), at.to_string());
-            one(&mut client, "SELECT CAST('x' AS SIGNED)");
-            assert_eq!(one(&mut client, "SHOW WARNINGS"), "Warning");
-            thread::sleep(REST);
-            moving.served();
-        }
-    };
-    moving.run(&mut proxy.process, stay, STAYING);
-    let mut killer = proxy.client();
-    for sleeper in &mut sleepers {
-        killer.query(&format!("KILL QUERY {}", sleeper.connection_id)).expect("its query is there");
-        assert!(!sleeper.results().is_empty());
-    }
-    assert!(proxy.process.count("event=client-moved") > 0);
 }
