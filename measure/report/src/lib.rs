@@ -10,8 +10,8 @@
 //! - a sentence of the report: `report::sentence`, `report::subject`
 //! - the first screen of the HTML page: `report::html::answer`; its sentence, `report::view::headline`; its matrix,
 //!   `report::view::matrix`
-//! - the what-if panel of the HTML page: `report::html::what_if` and `assets/what-if.js`, which repeats
-//!   `stats::cost::predict` and `report::number`; its data, `report::costs::page_model`; a test compares the two
+//! - the what-if panel of the HTML page: `report::html::what_if` and `assets/what-if.js`, which interpolates
+//!   between the predictions of `report::costs::page_model`; a test compares it with `predict`
 //! - a plot: `report::chart` from the shapes in `report::svg`, in two widths; its numbers, `report::csv`
 //! - the breakdown of connect time: `report::view::connect_cost`; the timed primitives, `experiment::primitives` and
 //!   `experiment::lab_bench::primitives`

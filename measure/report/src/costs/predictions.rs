@@ -27,6 +27,9 @@ pub fn predictions(report: &CostReport<'_>, style: Style, width: u16) -> String 
     text
 }
 
+pub(super) const ASSUMPTION: &str =
+    "Throughput assumes linear cores. Times are without waiting for a processor.";
+
 /// What is predicted for the configurations of one server.
 pub(crate) struct ServerPredictions {
     /// Of the server.
@@ -104,7 +107,7 @@ fn notes(report: &CostReport<'_>, server: &ServerLevel, all: &[(&Profile, Predic
         .map(|(limit, labels)| format!("Limited by {limit}: {}.", labels.join(", ")))
         .collect();
     if !notes.is_empty() {
-        notes.push("Throughput assumes linear cores. Times are without waiting for a processor.".to_owned());
+        notes.push(ASSUMPTION.to_owned());
     }
     if let Some(rate) = report.load.connects_per_s {
         let overloaded = all.iter().filter(|(_, prediction)| {

@@ -1,5 +1,5 @@
-//! The what-if panel: `ciphertoll predict` in the page. Its script, `assets/what-if.js`, computes from the cost model in an
-//! attribute.
+//! The what-if panel: `ciphertoll predict` in the page. Its script, `assets/what-if.js`, interpolates between the
+//! predictions in an attribute.
 
 use ciphertoll_stats::cost::{Cores, CostModel, Load, Profile, Role};
 
@@ -11,7 +11,7 @@ use crate::markup::Element;
 
 pub(super) const SCRIPT: &str = include_str!("assets/what-if.js");
 /// See [`super::SCRIPT_SHA256`].
-pub(super) const SCRIPT_SHA256: &str = "sha256-ZTYURKi+8JodjpvvEE7JiP//du+k0VT8sjepROsArl0=";
+pub(super) const SCRIPT_SHA256: &str = "sha256-55++WjnLCNV4CCDBIj4yb6E7e7s77VLsRO+pIDDOMzs=";
 
 /// A number that the reader may change.
 struct Field {

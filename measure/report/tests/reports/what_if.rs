@@ -1,4 +1,5 @@
-//! The what-if panel predicts what `predict` prints: fields of its tables and its notes, for several loads.
+//! The what-if panel predicts what `predict` prints, for several loads: the same fields and notes, the same values within
+//! 1 % (their last digit), and intervals of the same width within 12 %.
 
 use std::collections::BTreeMap;
 
@@ -181,7 +182,11 @@ fn the_panel_says_what_predict_prints() {
         let Some(seen) = seen_at(&page, &fragment) else { return };
         seen.assert_quiet();
         seen.assert_alone();
-        assert_eq!(shown(&seen.dom), self::printed(&run, load), "{fragment}");
+        let (shown, printed) = (shown(&seen.dom), self::printed(&run, load));
+        assert_eq!(shown.len(), printed.len(), "{fragment}: {shown:#?}");
+        for (shown, printed) in shown.iter().zip(&printed) {
+            assert!(are_alike(shown, printed), "{fragment}: shown {shown}, printed {printed}");
+        }
         let command = format!(
             "--connects {connects} --queries-per-connection {queries} --rtt {rtt_ms}ms --cores {cores}<"
         );
@@ -195,7 +200,8 @@ fn a_fragment_without_numbers_is_ignored() {
     let wrong = "#what-if?connects=1e3&queries=<b>&rtt-ms=-1&cores=0";
     let Some(seen) = seen_at(&html(&run.report()), wrong) else { return };
     seen.assert_quiet();
-    assert_eq!(shown(&seen.dom), printed(&run, LOADS[0]));
+    let (shown, printed) = (shown(&seen.dom), printed(&run, LOADS[0]));
+    assert!(shown.iter().zip(&printed).all(|(shown, printed)| are_alike(shown, printed)), "{shown:#?}");
     for part in ["class=\"fields\" hidden", "data-without-script=\"\">"] {
         assert!(!seen.dom.contains(part), "the script shows the fields: {part}");
     }
@@ -222,6 +228,24 @@ fn printed(run: &Run, [connects, queries, rtt_ms, cores]: [f64; 4]) -> Vec<Strin
     // The first line names the run and the load. Columns are apart by at least two spaces.
     let fields = text.lines().skip(1).flat_map(|line| line.split("  ")).map(str::trim);
     fields.filter(|field| !field.is_empty() && !field.starts_with('─')).map(str::to_owned).collect()
+}
+
+/// Whether two fields say the same: equal words, equal units, and numbers that differ by no more than interpolation does.
+fn are_alike(shown: &str, printed: &str) -> bool {
+    let parts = |field: &str| -> (Option<char>, Vec<f64>, String) {
+        let (number, unit) = field.split_once(' ').unwrap_or((field, ""));
+        let kind = number.chars().find(|found| "±–".contains(*found));
+        let numbers: Vec<f64> = number.split(['±', '–']).filter_map(|number| number.parse().ok()).collect();
+        (kind, numbers, unit.to_owned())
+    };
+    let ((kind, ours, unit), (printed_kind, theirs, printed_unit)) = (parts(shown), parts(printed));
+    let share = if kind.is_some() { 0.12 } else { 0.01 };
+    // Small percentages are rounded to one decimal.
+    let is_close =
+        |(ours, theirs): (&f64, &f64)| (ours - theirs).abs() <= share * theirs + 0.051 * share / 0.12;
+    shown == printed
+        || (kind == printed_kind && unit == printed_unit && !ours.is_empty() && ours.len() == theirs.len())
+            && ours.iter().zip(&theirs).all(is_close)
 }
 
 /// The same of the panel of a page.

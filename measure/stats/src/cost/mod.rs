@@ -19,9 +19,9 @@ use serde::Serialize;
 
 pub use break_even::{BreakEven, Side};
 pub use load::{Cores, Load};
-pub use predict::{LINK_CPU_ERROR, LINK_ERROR, Limit, MODEL_ERROR, Prediction, Throughput};
+pub use predict::{Limit, Prediction, Throughput};
 pub use session::{ByClients, RowCosts, SessionCosts};
-pub use sum::{MIN_BLOCKS, Means, MeasuredMean, NORMAL_95, Source, Uncertain, WeightedSum};
+pub use sum::{MIN_BLOCKS, Means, MeasuredMean, Source, Uncertain, WeightedSum};
 pub use terms::{NamedTerm, Term};
 
 labelled! {

@@ -11,12 +11,12 @@ use crate::analysis::Estimate;
 
 /// The model's own error in CPU time and in time on a local link, as a share with the meaning of a standard deviation. Chosen, and
 /// in keeping with the median error of such predictions in [docs/trust.md](../../../../docs/trust.md), 5 to 7 %.
-pub const MODEL_ERROR: f64 = 0.06;
+const MODEL_ERROR: f64 = 0.06;
 /// The same for CPU time over a link, which is measured on local ones: processors sleep more, and caches are cold. It was 21 %
 /// higher than predicted on average (geometric mean of 13 predictions).
-pub const LINK_CPU_ERROR: f64 = 0.20;
+const LINK_CPU_ERROR: f64 = 0.20;
 /// The same for what a link adds, which is a whole number of round trips. The median error was 0.4 %.
-pub const LINK_ERROR: f64 = 0.01;
+const LINK_ERROR: f64 = 0.01;
 /// A result that fits into TCP's initial window of ten segments (RFC 6928).
 const INITIAL_WINDOW_BYTES: u32 = 14_600;
 

@@ -14,7 +14,7 @@ use crate::interval::{CONFIDENCE, LogSummary, critical_t};
 /// most voided trials decides.
 pub const MIN_BLOCKS: u32 = 4;
 /// Half of the width of the normal distribution's 95 % interval, in standard deviations.
-pub const NORMAL_95: f64 = 1.96;
+const NORMAL_95: f64 = 1.96;
 
 /// One metric of one cell.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
@@ -125,11 +125,6 @@ impl Uncertain {
 impl WeightedSum {
     pub fn of(source: Source) -> Self {
         Self(BTreeMap::from([(source, 1.0)]))
-    }
-
-    /// In the order in which [`Means::value`] adds.
-    pub fn weights(&self) -> impl Iterator<Item = (Source, f64)> {
-        self.0.iter().map(|(source, weight)| (*source, *weight))
     }
 
     fn add(mut self, other: &Self, factor: f64) -> Self {

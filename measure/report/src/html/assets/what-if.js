@@ -1,358 +1,125 @@
 "use strict";
-// `ciphertoll predict` in the page. Functions have the names of those in measure/stats/src/cost, measure/report/src/costs
-// and measure/report/src/number.rs, and compute the same in the same order. A test compares every field of the tables.
+// `ciphertoll predict` in the page: interpolates between the loads that the program has predicted.
 {
   const panel = document.getElementById("what-if-panel");
   const model = JSON.parse(panel.dataset.model);
-  const missingWords = new Map(model.missingTerms);
-  const calibrated = new Set(model.calibratedTerms);
 
-  /** Thrown where the run lacks a term. */
-  class Missing {
-    constructor(term) { this.term = term; }
-  }
-  const required = (found, term) => {
-    if (found === null) throw new Missing(term);
-    return found;
-  };
-  /** What `compute` returns, or the Missing that it throws. */
-  const attempt = (compute) => {
-    try {
-      return compute();
-    } catch (error) {
-      if (error instanceof Missing) return error;
-      throw error;
-    }
+  // ---- tables: an entry is a value with half of the width of its interval (or null), or the number of a missing term
+
+  const isMissing = (entry) => typeof entry === "number";
+
+  /** Indices with their weights: the neighbours of a position on an axis, or the nearest end. */
+  const neighbours = (axis, position) => {
+    const above = axis.findIndex((knot) => knot >= position);
+    if (above === -1) return [[axis.length - 1, 1]];
+    if (above === 0 || axis[above] === position) return [[above, 1]];
+    const share = (position - axis[above - 1]) / (axis[above] - axis[above - 1]);
+    return [[above - 1, 1 - share], [above, share]];
   };
 
-  // ---- interval.rs
-
-  /** Lanczos approximation: Press et al., Numerical Recipes, 3rd edition, section 6.1. For x > 0.5. */
-  const logGamma = (x) => {
-    const coefficients = [
-      0.99999999999980993, 676.5203681218851, -1259.1392167224028, 771.32342877765313, -176.61502916214059,
-      12.507343278686905, -0.13857109526572012, 9.9843695780195716e-6, 1.5056327351493116e-7,
-    ];
-    const t = x + 6.5;
-    const series = coefficients.reduce((sum, c, i) => (i === 0 ? c : sum + c / (x - 1 + i)), 0);
-    return 0.5 * Math.log(2 * Math.PI) + (x - 0.5) * Math.log(t) - t + Math.log(series);
+  /** The weighted mean of the entries around a position on each axis; a missing one makes it missing. */
+  const interpolate = (table, [weighted, ...further]) => {
+    if (weighted === undefined) return table;
+    const parts = weighted.map(([index, weight]) => ({ entry: interpolate(table[index], further), weight }));
+    const missing = parts.find(({ entry }) => isMissing(entry));
+    if (missing !== undefined) return missing.entry;
+    const mean = (part) => parts.reduce((sum, { entry, weight }) => sum + entry[part] * weight, 0);
+    const hasInterval = parts.every(({ entry }) => entry[1] !== null);
+    return [mean(0), hasInterval ? mean(1) : null];
   };
 
-  /** The regularised incomplete beta function by Lentz's continued fraction: Numerical Recipes, section 6.4. */
-  const incompleteBeta = (a, b, x) => {
-    if (x > (a + 1) / (a + b + 2)) return 1 - incompleteBeta(b, a, 1 - x);
-    const awayFromZero = (value) => (Math.abs(value) < 1e-300 ? 1e-300 : value);
-    let c = 1;
-    let d = 1 / awayFromZero(1 - ((a + b) * x) / (a + 1));
-    let fraction = d;
-    for (let m = 1; m < 10000; m += 1) {
-      let change = 1;
-      for (const numerator of [
-        (m * (b - m) * x) / ((a + 2 * m - 1) * (a + 2 * m)),
-        (-(a + m) * (a + b + m) * x) / ((a + 2 * m) * (a + 2 * m + 1)),
-      ]) {
-        d = 1 / awayFromZero(1 + numerator * d);
-        c = awayFromZero(1 + numerator / c);
-        change = c * d;
-        fraction *= change;
-      }
-      if (Math.abs(change - 1) < 1e-15) break;
-    }
-    const logBeta = logGamma(a) + logGamma(b) - logGamma(a + b);
-    return (Math.exp(a * Math.log(x) + b * Math.log1p(-x) - logBeta) / a) * fraction;
+  /** A value with the limits of its interval; undefined if it is missing. */
+  const estimate = (entry, factor = 1) => {
+    if (entry === undefined || isMissing(entry)) return undefined;
+    const [value, half] = entry;
+    const limits = half === null ? [null, null] : [Math.max(value - half, 0) * factor, (value + half) * factor];
+    return { value: value * factor, low: limits[0], high: limits[1] };
   };
 
-  /** The two-sided critical value of Student's t: Abramowitz & Stegun 26.7.1 solved for t by bisection. */
-  const criticalT = (confidence, degrees) => {
-    let [low, high] = [0, 1];
-    for (let step = 0; step < 80; step += 1) {
-      const middle = (low + high) / 2;
-      if (incompleteBeta(degrees / 2, 0.5, middle) < 1 - confidence) low = middle;
-      else high = middle;
-    }
-    return Math.sqrt(degrees * (1 / high - 1));
+  const inverse = (found) => {
+    if (found === undefined) return undefined;
+    const limit = (limit) => (limit === null ? null : 1 / limit);
+    return { value: 1 / found.value, low: limit(found.high), high: limit(found.low) };
   };
 
-  // ---- sum.rs: a sum is an array with a weight for each mean
-
-  const zero = () => model.means.map(() => 0);
-  const plus = (one, other) => one.map((weight, index) => weight + other[index]);
-  const times = (sum, factor) => sum.map((weight) => weight * factor);
-  /** From pairs of number and weight; null stays null. */
-  const sumOf = (pairs) => {
-    if (pairs === null) return null;
-    const sum = zero();
-    for (const [index, weight] of pairs) sum[index] = weight;
-    return sum;
-  };
-
-  const valueOf = (sum) => {
-    const result = { value: 0, variance: 0, degrees: 1, blocks: Infinity };
-    let spread = 0;
-    sum.forEach((weight, index) => {
-      if (weight === 0) return;
-      const [mean, varianceOfMean, blocks] = model.means[index];
-      const variance = weight * weight * varianceOfMean;
-      result.value += weight * mean;
-      result.variance += variance;
-      result.blocks = Math.min(result.blocks, blocks);
-      spread += (variance * variance) / (blocks - 1);
-    });
-    if (spread > 0) result.degrees = (result.variance * result.variance) / spread;
-    return result;
-  };
-
-  const prediction = ({ value, variance, degrees, blocks }, error) => {
-    const scatter = criticalT(model.confidence, degrees) * Math.sqrt(variance) * Math.SQRT2;
-    const halfWidth = Math.hypot(scatter, model.normal95 * error * value);
-    if (blocks < model.minBlocks) return { value, low: null, high: null };
-    return { value, low: Math.max(value - halfWidth, 0), high: value + halfWidth };
-  };
-
-  // ---- session.rs
-
-  const costsOf = ({ connect, first, further }) => {
-    const byClients = (costs) => costs.map(([clients, pairs]) => [clients, sumOf(pairs)]);
-    return { connect: byClients(connect), firstQuery: sumOf(first), furtherQuery: byClients(further) };
-  };
-
-  /** The cost at a mean number of concurrent operations; null if there is none. */
-  const at = (byClients, concurrency) => {
-    if (byClients.length === 0) return null;
-    const above = byClients.findIndex(([clients]) => clients >= concurrency);
-    if (above === -1) return byClients[byClients.length - 1][1];
-    if (above === 0) return byClients[0][1];
-    const [[fewer, low], [more, high]] = [byClients[above - 1], byClients[above]];
-    const position = Math.log(concurrency / fewer) / Math.log(more / fewer);
-    return plus(times(low, 1 - position), times(high, position));
-  };
-
-  /** All queries of a session; null if the run lacks a term. */
-  const queriesOf = (costs, count, concurrency) => {
-    if (count === 0) return zero();
-    const further = at(costs.furtherQuery, concurrency);
-    const first = costs.firstQuery ?? further;
-    if (first === null) return null;
-    if (count <= 1) return times(first, count);
-    return further === null ? null : plus(first, times(further, count - 1));
-  };
-
-  // ---- predict.rs
-
-  class Predictor {
-    constructor(profile, load) {
-      this.profile = profile;
-      this.load = load;
-    }
-
-    predict() {
-      const { connectsPerS } = this.load;
-      const byRole = (compute) => {
-        const found = Object.keys(this.profile.cpu).map((role) => [role, attempt(() => compute(role))]);
-        return new Map(found);
-      };
-      return {
-        connect: attempt(() => positive(this.timed(this.connectTime()))),
-        query: attempt(() => positive(this.timed(this.queryTime()))),
-        session: attempt(() => positive(this.timed(this.sessionTime()))),
-        throughput: attempt(() => this.throughput()),
-        cpu: byRole((role) => positive(this.predicted(this.cpu(role)))),
-        cores: byRole((role) => positive(this.predicted(times(this.cpu(role), connectsPerS * 1e-6)))),
-      };
-    }
-
-    predicted(sum) {
-      return prediction(valueOf(sum), this.cpuError());
-    }
-
-    cpuError() {
-      return this.load.rttNs > 0 ? model.linkCpuError : model.modelError;
-    }
-
-    cpu(role) {
-      const costs = this.profile.cpu[role];
-      const concurrency = this.concurrency();
-      const connect = required(at(costs.connect, concurrency), "connect");
-      return plus(connect, this.queriesCpu(role, concurrency));
-    }
-
-    queriesCpu(role, concurrency) {
-      const queries = queriesOf(this.profile.cpu[role], this.load.queriesPerConnection, concurrency);
-      return required(queries, "query");
-    }
-
-    concurrency() {
-      const time = attempt(() => this.sessionTime());
-      if (time instanceof Missing) return Infinity;
-      return this.load.connectsPerS * valueOf(time.local).value * 1e-9;
-    }
-
-    connectTime() {
-      const local = required(at(this.profile.latency.connect, 1), "connect_time");
-      return { local, link: this.overLink((trips) => trips.connect) };
-    }
-
-    queryTime() {
-      const local = required(at(this.profile.latency.furtherQuery, 1), "query_time");
-      return { local, link: this.overLink((trips) => trips.query) };
-    }
-
-    sessionTime() {
-      const { queriesPerConnection } = this.load;
-      const { local, link } = this.connectTime();
-      if (queriesPerConnection === 0) return { local, link };
-      const queries = required(queriesOf(this.profile.latency, queriesPerConnection, 1), "query_time");
-      const overLink = this.overLink((trips) => times(trips.query, queriesPerConnection));
-      return { local: plus(local, queries), link: plus(link, overLink) };
-    }
-
-    overLink(trips) {
-      if (this.load.rttNs === 0) return zero();
-      return times(trips(required(this.profile.roundTrips, "round_trips")), this.load.rttNs);
-    }
-
-    timed({ local, link }) {
-      const [localNs, linkNs] = [local, link].map((sum) => valueOf(sum).value);
-      const linkError = Math.max(this.profile.roundTrips?.error ?? 0, model.linkError);
-      const error = Math.hypot(model.modelError * localNs, linkError * linkNs) / (localNs + linkNs);
-      return prediction(valueOf(plus(local, link)), error);
-    }
-
-    /** Most sessions per second: the clients' host is no limit. */
-    throughput() {
-      const used = positive(this.predicted(this.saturatedCpu("server")));
-      return inverse(this.load.cores * 1e6, used);
-    }
-
-    saturatedCpu(role) {
-      const concurrency = this.concurrency();
-      const costs = this.profile.cpu[role];
-      if (costs === undefined) return zero();
-      const connect = required(at(costs.connect, concurrency), "connect");
-      const queries = this.queriesCpu(role, concurrency);
-      const { utilisation } = this.profile;
-      return plus(times(connect, 1 / utilisation.connect), times(queries, 1 / utilisation.query));
-    }
-  }
-
-  const positive = (estimate) => {
-    if (estimate.value > 0) return estimate;
-    throw new Missing("precision");
-  };
-
-  const inverse = (numerator, { value, low, high }) => {
-    const limit = (limit) => {
-      if (limit === null) return null;
-      return limit > 0 ? numerator / limit : Infinity;
+  const predict = (profile, { connectsPerS, queriesPerConnection, rttMs, cores }) => {
+    const queries = neighbours(model.queries, queriesPerConnection);
+    const link = neighbours(model.rttMs, rttMs);
+    const session = interpolate(profile.sessionNs, [link, queries]);
+    const local = interpolate(profile.sessionNs[0], [queries]);
+    const concurrency = isMissing(session) ? Infinity : connectsPerS * local[0] * 1e-9;
+    const clients = neighbours(profile.clients.map(Math.log), Math.log(concurrency));
+    const cpu = rttMs > 0 ? profile.linkCpu : profile.localCpu;
+    const ofRole = (role) => cpu.us[role] && interpolate(cpu.us[role], [clients, queries]);
+    const connect = interpolate(profile.connectNs, [link]);
+    const query = interpolate(profile.queryNs, [link]);
+    const total = ofRole("total");
+    const used = interpolate(cpu.coreSeconds, [clients, queries]);
+    return {
+      times: [connect, query, session].map((entry) => estimate(entry)),
+      throughput: inverse(estimate(used, 1 / cores)),
+      total: estimate(total),
+      cores: ["client", "middle", "server"].map((role) => estimate(ofRole(role), connectsPerS * 1e-6)),
+      missing: [connect, query, session, total, used].filter(isMissing),
     };
-    return { value: numerator / value, low: limit(high), high: limit(low) };
   };
 
-  // ---- number.rs
-
-  /** As Rust prints: halves that a binary number holds exactly are rounded to even. */
-  const fixed = (value, decimals) => {
-    const text = value.toFixed(decimals);
-    const exact = Math.abs(value) < 1e15 ? value.toFixed(80) : "";
-    const rest = exact.slice(exact.indexOf(".") + 1 + decimals);
-    const lastDigit = Number(text[text.length - 1]);
-    if (!/^50*$/.test(rest) || lastDigit % 2 === 0) return text;
-    return text.slice(0, -1) + (lastDigit - 1);
-  };
+  // ---- words
 
   /** Three significant digits, never in exponents. */
   const significant = (value) => {
-    if (Math.abs(value) === Infinity) return "∞";
-    let magnitude = value === 0 ? 0 : Math.floor(Math.log10(Math.abs(value)));
-    if (Math.abs(value) >= 10 ** (magnitude + 1) * 0.9995) magnitude += 1;
-    return fixed(value, Math.min(Math.max(2 - magnitude, 0), 6));
+    if (value === Infinity) return "∞";
+    if (value >= 999.5) return value.toFixed(0);
+    return value < 1e-4 && value > 0 ? value.toFixed(6) : value.toPrecision(3);
   };
 
-  const percent = (share) => {
-    const percent = share * 100;
-    if (percent < 0.1) return "0.1 %";
-    const decimals = percent < 9.95 && Math.abs(percent - Math.round(percent)) > 0.049 ? 1 : 0;
-    return `${fixed(percent, decimals)} %`;
-  };
-
-  const SCALES = {
+  const UNITS = {
     ns: [[1e9, " s"], [1e6, " ms"], [1e3, " µs"]],
     cpuUs: [[1e6, " s"], [1e3, " ms"], [1, " µs"]],
     perS: [[1e6, " M/s"], [1e3, " k/s"], [1, " /s"]],
     number: [[1, ""]],
   };
-  const scale = (unit, value) => {
-    const scales = SCALES[unit];
-    return scales.find(([factor]) => value >= factor * 0.9995) ?? scales[scales.length - 1];
-  };
 
-  const uncertaintyIn = (factor, { value, low, high }) => {
+  const uncertainty = ({ value, low, high }, factor) => {
     if (low === null) return "no interval";
-    const halfWidth = Math.max(high - value, value - low) / value;
-    if (halfWidth <= model.widestPlusMinus) return `±${percent(halfWidth)}`;
-    return `${significant(low / factor)}–${significant(high / factor)}`;
+    const percent = (Math.max(high - value, value - low) / value) * 100;
+    if (percent > model.widestPlusMinus * 100) return `${significant(low / factor)}–${significant(high / factor)}`;
+    return `±${Math.max(Number(percent.toFixed(percent < 9.95 ? 1 : 0)), 0.1)} %`;
   };
-
-  // ---- costs/predictions.rs
 
   /** The lines of a field: a value over its interval. */
-  const entry = (unit, found) => {
-    if (found === undefined || found instanceof Missing) return ["–"];
-    const [factor, name] = scale(unit, found.value);
-    return [significant(found.value / factor) + name, uncertaintyIn(factor, found)];
+  const field = (unit, found) => {
+    if (found === undefined) return ["–"];
+    const units = UNITS[unit];
+    const [factor, name] = units.find(([factor]) => found.value >= factor * 0.9995) ?? units[units.length - 1];
+    return [significant(found.value / factor) + name, uncertainty(found, factor)];
   };
 
-  const row = ({ connect, query, session, throughput, cpu, cores }) => [
-    entry("ns", connect),
-    entry("ns", query),
-    entry("ns", session),
-    entry("perS", throughput),
-    entry("cpuUs", cpu.get("total")),
-    ...["client", "middle", "server"].map((role) => entry("number", cores.get(role))),
+  const row = ({ times, throughput, total, cores }) => [
+    ...times.map((time) => field("ns", time)),
+    field("perS", throughput),
+    field("cpuUs", total),
+    ...cores.map((found) => field("number", found)),
   ];
 
-  const missing = ({ connect, query, session, throughput, cpu }) => {
-    const all = [connect, query, session, cpu.get("total"), throughput];
-    const terms = new Set(all.filter((found) => found instanceof Missing).map(({ term }) => term));
-    return [...missingWords.keys()].filter((term) => terms.has(term));
-  };
-
-  const notes = ({ calibration, profiles }, predictions, load) => {
-    const labels = (is) => profiles.filter((_, index) => is(predictions[index])).map(({ label }) => label);
-    const isLimited = ({ throughput }) => !(throughput instanceof Missing);
+  const notes = ({ calibration, profiles }, predictions, { connectsPerS }) => {
+    const labels = (is) => profiles.filter((_, index) => is(predictions[index])).map(({ label }) => label).join(", ");
     const lines = [];
-    const limited = labels(isLimited);
-    if (limited.length > 0) {
-      lines.push(`Limited by the server's cores: ${limited.join(", ")}.`);
-      lines.push("Throughput assumes linear cores. Times are without waiting for a processor.");
-    }
-    const overloaded = labels((found) => isLimited(found) && found.throughput.value < load.connectsPerS);
-    if (overloaded.length > 0) lines.push(`More than it can serve: ${overloaded.join(", ")}.`);
-    const terms = [...new Set(predictions.flatMap(missing))];
+    const limited = labels(({ throughput }) => throughput !== undefined);
+    if (limited !== "") lines.push(`Limited by the server's cores: ${limited}.`, model.assumption);
+    const overloaded = labels(({ throughput }) => throughput?.value < connectsPerS);
+    if (overloaded !== "") lines.push(`More than it can serve: ${overloaded}.`);
+    const terms = [...new Set(predictions.flatMap(({ missing }) => [...missing].sort()))];
     for (const term of terms) {
-      const without = labels((found) => missing(found).includes(term));
-      lines.push(`Not predicted for ${without.join(", ")}: the run lacks ${missingWords.get(term)}.`);
+      const without = labels(({ missing }) => missing.includes(term));
+      lines.push(`Not predicted for ${without}: the run lacks ${model.terms[term].words}.`);
     }
-    if (terms.some((term) => calibrated.has(term))) lines.push(`To measure what is missing: ${calibration}`);
+    if (terms.some((term) => model.terms[term].isCalibrated)) lines.push(`To measure what is missing: ${calibration}`);
     return lines;
   };
 
   // ---- the page
 
-  const servers = model.servers.map(({ calibration, profiles }) => ({
-    calibration,
-    profiles: profiles.map(({ label, cpu, latency, roundTrips, utilisation }) => ({
-      label,
-      cpu: Object.fromEntries(Object.entries(cpu).map(([role, costs]) => [role, costsOf(costs)])),
-      latency: costsOf(latency),
-      roundTrips: roundTrips && {
-        connect: sumOf(roundTrips.connect),
-        query: sumOf(roundTrips.query),
-        error: roundTrips.error,
-      },
-      utilisation,
-    })),
-  }));
   const blocks = [...panel.querySelectorAll("[data-predictions]")];
   const inputs = [...panel.querySelectorAll("input")];
   const command = document.getElementById("what-if-command");
@@ -368,8 +135,8 @@
   const unbroken = (text) => text.replaceAll(" ", "\u00a0").replaceAll("–", "–\u2060");
 
   const show = (load) => {
-    servers.forEach((server, number) => {
-      const predictions = server.profiles.map((profile) => new Predictor(profile, load).predict());
+    model.servers.forEach((server, number) => {
+      const predictions = server.profiles.map((profile) => predict(profile, load));
       const rows = blocks[number].querySelectorAll("tbody tr");
       predictions.forEach((found, index) => {
         const cells = rows[index].querySelectorAll("td");
@@ -397,7 +164,7 @@
       return false;
     }
     const [connectsPerS, queriesPerConnection, rttMs, cores] = inputs.map((input) => input.valueAsNumber);
-    show({ connectsPerS, queriesPerConnection, rttNs: rttMs * 1e6, cores });
+    show({ connectsPerS, queriesPerConnection, rttMs, cores });
     const options = inputs.map(({ dataset, valueAsNumber }) => ` ${dataset.option} ${valueAsNumber}${dataset.unit}`);
     command.textContent = command.dataset.start + options.join("");
     return true;
