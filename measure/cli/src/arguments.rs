@@ -13,7 +13,7 @@ mod url;
 use std::ffi::OsString;
 use std::path::PathBuf;
 
-use ciphertoll_lab::{FETCHABLE, Fetchable};
+use ciphertoll_fetch::{FETCHABLE, Fetchable};
 use ciphertoll_model::duration::Span;
 use ciphertoll_model::{
     AtRest, Auth, Clients, CpuPinning, Ctx, Driver, LatenessLimit, Link, Pace, Path, ScaleLevel, ServerLevel,

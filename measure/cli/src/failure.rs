@@ -93,6 +93,12 @@ impl From<serde_json::Error> for Failure {
     }
 }
 
+impl From<ciphertoll_host::Error> for Failure {
+    fn from(error: ciphertoll_host::Error) -> Self {
+        Self::new(error.exit_code(), error.to_string())
+    }
+}
+
 impl From<ciphertoll_lab::Error> for Failure {
     fn from(error: ciphertoll_lab::Error) -> Self {
         Self::new(error.exit_code(), error.to_string())

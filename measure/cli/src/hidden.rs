@@ -5,8 +5,8 @@ use std::ffi::OsString;
 use std::process::ExitCode;
 use std::time::Duration;
 
+use ciphertoll_host::exec::EXEC_COMMAND;
 use ciphertoll_hosts::{HOST_COMMAND, POD_COMMAND};
-use ciphertoll_lab::EXEC_COMMAND;
 use ciphertoll_lab::doctor::PROBE_COMMAND;
 use ciphertoll_link::LINK_COMMAND;
 use ciphertoll_load::driver::{DRIVE_COMMAND, run_drive_process};
@@ -43,7 +43,7 @@ fn pod(idle_limit_s: Option<OsString>) -> bool {
 #[expect(clippy::print_stderr, reason = "stderr is the log of the child process")]
 fn exec(request: Option<OsString>) -> ExitCode {
     let Some(request) = request else { return ExitCode::from(2) };
-    let error = ciphertoll_lab::run_exec_helper(&request.to_string_lossy());
+    let error = ciphertoll_host::exec::run_exec_helper(&request.to_string_lossy());
     eprintln!("cannot start: {error}");
     ExitCode::from(127)
 }

@@ -83,7 +83,7 @@ pub(crate) fn read(arguments: &RunArguments) -> Result<Request, Failure> {
 /// Writes into the specification the memory size that its scales are relative to, so that it always gives the same plan.
 pub(crate) fn fix_memory_size(spec: &mut Spec) {
     if spec.asks_for_memory() {
-        spec.memory_bytes = spec.memory_bytes.or_else(ciphertoll_lab::environment::usable_memory_bytes);
+        spec.memory_bytes = spec.memory_bytes.or_else(ciphertoll_host::environment::usable_memory_bytes);
     }
 }
 

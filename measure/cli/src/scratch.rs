@@ -10,7 +10,7 @@ use crate::failure::Failure;
 /// Checks the directory that the user has chosen, if any; returns the root of scratch directories.
 pub(crate) fn root(directory: Option<&Path>, used_for: ScratchUse) -> Result<PathBuf, Failure> {
     match directory {
-        Some(directory) => Ok(ciphertoll_lab::prepare_scratch_root(directory, used_for)?),
+        Some(directory) => Ok(ciphertoll_host::scratch::prepare_scratch_root(directory, used_for)?),
         None => Ok(scratch_root()),
     }
 }

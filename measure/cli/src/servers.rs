@@ -2,7 +2,8 @@
 
 use std::fmt::Write;
 
-use ciphertoll_lab::{Build, FETCHABLE, Fetchable, FetchedProgram, Origin, Product};
+use ciphertoll_fetch::{FETCHABLE, Fetchable, Product};
+use ciphertoll_lab::{Build, FetchedProgram, Origin};
 use ciphertoll_model::{Engine, ExitCode};
 use serde_json::json;
 
@@ -25,7 +26,7 @@ pub(crate) fn servers(as_json: bool) -> Result<ExitCode, Failure> {
 
 pub(crate) fn fetch(fetchable: &Fetchable) -> Result<ExitCode, Failure> {
     let name = fetchable.name;
-    print_document(&match fetchable.fetch(&mut tell)? {
+    print_document(&match ciphertoll_lab::fetch(fetchable, &mut tell)? {
         FetchedProgram::Server(build) => format!(
             "{name} is installed: {} {} ({}) in {}; to use it: ciphertoll run --server {}",
             build.engine.display_name(),

@@ -8,7 +8,10 @@ use std::process::ExitCode;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
-use ciphertoll_lab::{Child, EXEC_COMMAND, Error, Launch, Provisions, RunAs, run_exec_helper};
+use ciphertoll_host::exec::{EXEC_COMMAND, Provisions, run_exec_helper};
+use ciphertoll_host::spawn::{Child, Launch};
+use ciphertoll_host::user::RunAs;
+use ciphertoll_lab::Error;
 use ciphertoll_link::{LINK_COMMAND, join, run_link_process};
 use ciphertoll_record::Scratch;
 use nix::errno::Errno;

@@ -3,15 +3,14 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use ciphertoll_host::cache::cache_directory;
+use ciphertoll_host::user::RunAs;
 use ciphertoll_model::{AtRest, Namespace, ProxyProgram, ServerUrl, Settings, Storage};
 use ciphertoll_record::{Scratch, scratch_root};
 
 use crate::datasets::progress::LoadProgress;
 use crate::datasets::tables::Tables;
 use crate::error::Error;
-use crate::host::cache::cache_directory;
-use crate::host::user::RunAs;
-use crate::host::workspace::Workspace;
 use crate::middle::proxy::running::RunningProxy;
 use crate::middle::proxy::setup::ProxyStart;
 use crate::middle::tunnel::running::RunningTunnel;
@@ -24,6 +23,7 @@ use crate::servers::launch::ServerStart;
 use crate::servers::server::Server;
 use crate::servers::template::{self, DataTemplate, TemplateContent};
 use crate::tls::certificates::Authorities;
+use crate::workspace::Workspace;
 
 pub struct Lab {
     workspace: Workspace,
@@ -90,7 +90,7 @@ impl Lab {
     }
 
     /// Starts a server with those of `settings` that are for its engine. [`Server::unmet_settings`] lists the settings that
-    /// did not take effect. If the server does not start with them, the error is [`Error::Died`] with its log.
+    /// did not take effect. If the server does not start with them, the error is [`ciphertoll_host::Error::Died`] with its log.
     pub fn start_with(&self, start: &ServerStart<'_>, settings: &Settings) -> Result<Server, Error> {
         Server::start(&self.workspace, start, settings)
     }

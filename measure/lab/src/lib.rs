@@ -1,17 +1,15 @@
-//! Everything real that a run uses: servers, tunnels, proxies, certificates and accounting.
+//! Everything real that a run uses: servers, tunnels, proxies and certificates.
 //!
 //! A [`Lab`] has a scratch directory, certificate authorities and a server user. [`find`] finds the [`Build`] of a server,
 //! [`Lab::template`] creates a data directory once and caches it, and [`Lab::start`] starts a [`Server`] on a copy of it.
-//! `host::spawn` starts every process, and the ledger of the scratch directory records every effect first.
 //!
-//! `lab` is the top of the crate, `error` and `host` are the bottom. `servers::engine` declares what a database engine must
+//! `lab` is the top of the crate, `error` and `workspace` are the bottom. `servers::engine` declares what a database engine must
 //! implement.
 //!
 //! # Where to change what
 //!
 //! - server counters and the sync probe: `lab::servers::counters`, `lab::servers::server::syncs`, and each engine;
 //!   shown by `report::view::crossings`; pairs that they void, `stats::assemble`
-//! - a server, proxy or library that can be fetched: `lab::fetch::table`; from Debian's archive, `lab::fetch::debian`
 //! - templates: `lab::servers::template`, `lab::servers::unused`
 //! - an authentication: `model::factor::auth`; its account, `create_account` in `lab::servers::engine`; its exchange,
 //!   `wire`
@@ -24,30 +22,18 @@ mod datasets;
 pub mod doctor;
 mod documents;
 pub mod error;
-mod fetch;
-mod host;
 mod lab;
 mod middle;
 pub mod remote;
 pub mod server_load;
 mod servers;
 mod tls;
+mod workspace;
 
 pub use at_rest::proof::Proof;
 pub use datasets::tables::Tables;
 pub use documents::loading::LoadCounts;
 pub use error::Error;
-pub use fetch::fetchable::{Fetchable, Product};
-pub use fetch::table::FETCHABLE;
-pub use host::accounting::{self, CpuClock, CpuMeter, MemoryPeak, Sample, SampleDifference};
-pub use host::cache::cache_directory;
-pub use host::environment;
-pub use host::exec::{EXEC_COMMAND, ExecRequest, Provisions, Rights, SharedMemory, Stdin, run_exec_helper};
-pub use host::hex::hex;
-pub use host::processors::{ProcessorSplit, split_processors};
-pub use host::scratch::prepare_scratch_root;
-pub use host::spawn::{Child, Launch};
-pub use host::user::{RunAs, ServerUser};
 pub use lab::Lab;
 pub use middle::{proxy, tunnel};
 pub use remote::probe::Passwords;
@@ -55,7 +41,7 @@ pub use remote::server::Remote;
 pub use servers::build::Build;
 pub use servers::counters::{ConnectionCounts, Counters};
 pub use servers::disk_space::PlannedServer;
-pub use servers::find::{FetchedProgram, Origin, find, how_to_install, installed};
+pub use servers::find::{FetchedProgram, Origin, fetch, find, how_to_install, installed};
 pub use servers::launch::ServerStart;
 pub use servers::server::Server;
 pub use servers::server::connections::ConnectionMonitor;

@@ -11,7 +11,8 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use ciphertoll_lab::{EXEC_COMMAND, Lab, Server, ServerStart, Tables, find as find_server, run_exec_helper};
+use ciphertoll_host::exec::{EXEC_COMMAND, run_exec_helper};
+use ciphertoll_lab::{Lab, Server, ServerStart, Tables, find as find_server};
 use ciphertoll_load::driver::{
     DRIVE_COMMAND, Driver, PreparedDriver, Task, available, find, run_drive_process,
 };

@@ -70,7 +70,7 @@ impl Error {
 }
 
 /// Adds verb and object to an operating system error.
-pub(crate) trait Context<T> {
+pub trait Context<T> {
     fn context(self, action: &'static str, path: &Path) -> Result<T, Error>;
 }
 

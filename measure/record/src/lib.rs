@@ -4,7 +4,7 @@
 //! # Where to change what
 //!
 //! - what `runs` lists and removes; accepted scratch directories: `record::catalogue`, `cli::runs`;
-//!   `record::scratch`, `lab::host::scratch`
+//!   `record::scratch`, `host::scratch`
 
 mod catalogue;
 mod control_group;
@@ -24,7 +24,7 @@ pub use catalogue::{
     finish_removals, list_runs, remove_run,
 };
 pub use control_group::remove_control_group;
-pub use error::Error;
+pub use error::{Context, Error};
 pub use kubernetes_job::{KubernetesJob, RUN_LABEL};
 pub use ledger::{Effect, Ledger};
 pub use mount::{is_mounted, unmount};

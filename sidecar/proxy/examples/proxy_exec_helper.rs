@@ -2,7 +2,7 @@
 
 use std::process::ExitCode;
 
-use ciphertoll_lab::{EXEC_COMMAND, run_exec_helper};
+use ciphertoll_host::exec::{EXEC_COMMAND, run_exec_helper};
 
 #[expect(clippy::print_stderr, reason = "a binary's last words; they go to the server's log")]
 fn main() -> ExitCode {

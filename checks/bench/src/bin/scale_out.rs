@@ -87,5 +87,5 @@ fn line(cost: &TrialCost, cores: f64) -> Result<String> {
 
 /// Of this process, without the agents.
 fn peak_memory_bytes() -> Result<u64> {
-    Ok(ciphertoll_lab::MemoryPeak::read_bytes(std::process::id().cast_signed())?)
+    Ok(ciphertoll_host::accounting::MemoryPeak::read_bytes(std::process::id().cast_signed())?)
 }

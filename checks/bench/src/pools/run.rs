@@ -4,7 +4,7 @@ use std::io::{BufRead, BufReader, Read};
 use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result, bail};
-use ciphertoll_lab::CpuMeter;
+use ciphertoll_host::accounting::CpuMeter;
 use ciphertoll_lab::proxy::SocketAuth;
 use ciphertoll_model::{Auth, Engine, TlsVersion};
 

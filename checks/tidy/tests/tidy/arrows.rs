@@ -9,7 +9,7 @@ use crate::tree::{expect_none, workspace_root};
 const PREFIX: &str = "ciphertoll-";
 
 /// Each crate and the crates that it may use. A new crate needs a row here, and in ARCHITECTURE.md.
-const ARROWS: [(&str, &[&str]); 21] = [
+const ARROWS: [(&str, &[&str]); 23] = [
     ("vocabulary", &[]),
     ("model", &["vocabulary"]),
     ("record", &["model"]),
@@ -17,16 +17,21 @@ const ARROWS: [(&str, &[&str]); 21] = [
     ("net", &["vocabulary", "wire"]),
     ("load", &["model", "wire", "net", "link"]),
     ("link", &["model"]),
-    ("lab", &["model", "record", "wire", "net", "link", "tde"]),
-    ("hosts", &["model", "record", "load", "lab"]),
+    ("host", &["model", "record", "link"]),
+    ("fetch", &["model", "record", "host"]),
+    ("lab", &["model", "record", "wire", "net", "link", "tde", "host", "fetch"]),
+    ("hosts", &["model", "record", "host", "load"]),
     ("stats", &["model"]),
-    ("experiment", &["model", "record", "stats", "lab", "load", "link", "hosts"]),
+    ("experiment", &["model", "record", "stats", "host", "lab", "load", "link", "hosts"]),
     ("report", &["model", "stats"]),
     ("proxy", &["vocabulary", "wire", "net"]),
     ("tde", &[]),
     ("tde-preload", &["tde"]),
-    ("bench", &["model", "record", "stats", "wire", "net", "link", "lab", "load", "hosts", "experiment"]),
-    ("oracles", &["model", "wire", "net", "lab", "load"]),
+    (
+        "bench",
+        &["model", "record", "stats", "wire", "net", "link", "host", "lab", "load", "hosts", "experiment"],
+    ),
+    ("oracles", &["model", "wire", "net", "host", "lab", "load"]),
     ("skip", &["model"]),
     ("fuzz-targets", &["wire", "proxy", "tde"]),
     ("test-runner", &[]),

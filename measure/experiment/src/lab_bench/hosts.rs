@@ -111,7 +111,7 @@ impl Hosts {
             let connected = connected.ok_or(TrialError::Interrupted)?;
             note(lab, fleet.pids())?;
             for facts in &connected {
-                let accounting = ciphertoll_lab::accounting::CPU_ACCOUNTING.to_owned();
+                let accounting = ciphertoll_host::accounting::CPU_ACCOUNTING.to_owned();
                 emit(Event::HostConnected { host: connected_host(facts, HostRole::Load, accounting) });
             }
         }

@@ -3,9 +3,8 @@
 use std::path::{Path, PathBuf};
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
-use ciphertoll_lab::{
-    DataTemplate, Lab, PlannedServer, ProcessorSplit, Proof, Server, ServerStart, SyncTimes, Tables,
-};
+use ciphertoll_host::processors::ProcessorSplit;
+use ciphertoll_lab::{DataTemplate, Lab, PlannedServer, Proof, Server, ServerStart, SyncTimes, Tables};
 use ciphertoll_model::cache::SURELY_CACHED;
 use ciphertoll_model::{
     AtRest, Cell, Draw, Event, ExitCode, Plan, SecurityLevel, ServerKey, ServerLevel, Settings, Skipped,

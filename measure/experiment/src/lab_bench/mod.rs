@@ -18,7 +18,8 @@ use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use ciphertoll_lab::{Counters, Lab, Passwords, ProcessorSplit, Remote, Server, split_processors};
+use ciphertoll_host::processors::{ProcessorSplit, split_processors};
+use ciphertoll_lab::{Counters, Lab, Passwords, Remote, Server};
 use ciphertoll_load::LoadProcess;
 use ciphertoll_model::{
     Arm, AtRest, Cell, CpuPinning, Endpoint, Environment, Event, Link, LinkKind, Path, Plan, Timing,
@@ -207,7 +208,7 @@ impl LabBench {
     fn environment(&self) -> Environment {
         let clocks: BTreeSet<&str> =
             self.instances.iter().map(|instance| instance.server.cpu_meter().label()).collect();
-        let mut environment = ciphertoll_lab::environment::environment();
+        let mut environment = ciphertoll_host::environment::environment();
         if !clocks.is_empty() {
             environment.cpu_accounting = clocks.into_iter().collect::<Vec<_>>().join(" and ");
         }

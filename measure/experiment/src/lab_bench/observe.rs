@@ -2,8 +2,9 @@
 
 use std::time::Duration;
 
-use ciphertoll_lab::accounting::PortUsage;
-use ciphertoll_lab::{CpuMeter, MemoryPeak, Sample, SampleDifference, Server};
+use ciphertoll_host::accounting::PortUsage;
+use ciphertoll_host::accounting::{CpuMeter, MemoryPeak, Sample, SampleDifference};
+use ciphertoll_lab::Server;
 use ciphertoll_load::LoadProcess;
 use ciphertoll_model::{LoadMessage, TrialResult, VoidReason};
 

@@ -1,7 +1,7 @@
 //! One trial on load hosts as the coordinator sees it.
 
+use ciphertoll_host::accounting::Sample;
 use ciphertoll_hosts::{TrialFailure, TrialWatch};
-use ciphertoll_lab::Sample;
 use ciphertoll_model::{ErrorKind, FailureOrigin, TrialSpec, VoidReason};
 
 use super::failure::internal;

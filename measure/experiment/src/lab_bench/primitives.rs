@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::primitives::Error;
+use crate::primitives::PrimitiveError;
 use ciphertoll_model::{
     Cell, ConnectionUse, Driver, Event, Group, KeyExchangeTime, ServerKey, SignatureTime, TlsLibrary,
 };
@@ -64,18 +64,18 @@ fn timed(
     emit: &mut Emit<'_>,
 ) -> Option<PrimitiveTimes> {
     let (mut signatures, mut key_exchanges) = PrimitiveTimes::default();
-    let mut failed = |error: &Error| emit(Event::Warned { message: error.to_string() });
+    let mut failed = |error: &PrimitiveError| emit(Event::Warned { message: error.to_string() });
     for key in &wanted.keys {
         match crate::primitives::signature(*key, interrupted) {
             Ok(time) => signatures.extend(time.map(|time| (key.label().to_owned(), time))),
-            Err(Error::Interrupted) => return None,
+            Err(PrimitiveError::Interrupted) => return None,
             Err(error) => failed(&error),
         }
     }
     for group in &wanted.groups {
         match crate::primitives::key_exchange(*group, interrupted) {
             Ok(time) => key_exchanges.extend(time.map(|time| (group.label().to_owned(), time))),
-            Err(Error::Interrupted) => return None,
+            Err(PrimitiveError::Interrupted) => return None,
             Err(error) => failed(&error),
         }
     }

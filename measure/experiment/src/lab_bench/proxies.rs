@@ -1,8 +1,9 @@
 //! The proxy of a cell: started anew for each trial, like tunnels. Its pool contains only the connection that checked that it
 //! works.
 
+use ciphertoll_host::accounting::CpuMeter;
 use ciphertoll_lab::proxy::{ProxyStart, RunningProxy, SocketAuth};
-use ciphertoll_lab::{ConnectionCounts, ConnectionMonitor, Counters, CpuMeter, Server};
+use ciphertoll_lab::{ConnectionCounts, ConnectionMonitor, Counters, Server};
 use ciphertoll_model::{Cell, Endpoint, Event, Leg, LegCount, Plan, ProxyFront, VoidReason};
 
 use super::failure::control_failed;

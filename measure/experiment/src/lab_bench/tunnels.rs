@@ -5,8 +5,10 @@ use std::path::Path;
 use std::thread;
 use std::time::{Duration, Instant};
 
+use ciphertoll_host::accounting::CpuMeter;
+use ciphertoll_host::processors::ProcessorSplit;
 use ciphertoll_lab::tunnel::{RunningTunnel, TunnelStart};
-use ciphertoll_lab::{CpuMeter, Lab, ProcessorSplit, Server};
+use ciphertoll_lab::{Lab, Server};
 use ciphertoll_link::LinkProcess;
 use ciphertoll_model::{Cell, Endpoint, Event, Link, Plan, Tunnel, VoidReason};
 

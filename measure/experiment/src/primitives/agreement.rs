@@ -7,7 +7,7 @@ use openssl::nid::Nid;
 use openssl::pkey::{HasPublic, Id, PKey, PKeyRef, Private};
 use openssl::pkey_ctx::PkeyCtx;
 
-use crate::primitives::Error;
+use crate::primitives::PrimitiveError;
 use crate::primitives::rounds::operation_ns;
 
 /// The CPU time of one side of a key exchange in `group`. `None` with ML-KEM, which encapsulates
@@ -15,8 +15,8 @@ use crate::primitives::rounds::operation_ns;
 pub(crate) fn key_exchange(
     group: Group,
     interrupted: &dyn Fn() -> bool,
-) -> Result<Option<KeyExchangeTime>, Error> {
-    let failed = |why| Error::OpenSsl { what: group.label(), why };
+) -> Result<Option<KeyExchangeTime>, PrimitiveError> {
+    let failed = |why| PrimitiveError::OpenSsl { what: group.label(), why };
     let Some(curve) = Curve::of(group) else { return Ok(None) };
     let peer = curve.generate().map_err(failed)?;
     let agree_ns = operation_ns(interrupted, || agree(curve, &peer).map(drop).map_err(failed))?;

@@ -16,7 +16,7 @@ pub(crate) use signature::signature;
 
 /// Why an operation could not be timed.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum Error {
+pub(crate) enum PrimitiveError {
     /// The library does not support it, for example because a policy forbids an algorithm.
     #[error("OpenSSL cannot do {what}: {why}")]
     OpenSsl { what: &'static str, why: ErrorStack },

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use nix::time::{ClockId, clock_gettime};
 
-use crate::primitives::Error;
+use crate::primitives::PrimitiveError;
 
 /// Odd, so that there is a middle one.
 const ROUNDS: usize = 7;
@@ -14,16 +14,16 @@ const ALL_ROUNDS: Duration = Duration::from_millis(20);
 /// CPU time of one `operation` in nanoseconds. `interrupted` is checked before each round.
 pub(crate) fn operation_ns(
     interrupted: &dyn Fn() -> bool,
-    operation: impl FnMut() -> Result<(), Error>,
-) -> Result<u64, Error> {
+    operation: impl FnMut() -> Result<(), PrimitiveError>,
+) -> Result<u64, PrimitiveError> {
     operation_ns_by(thread_cpu, interrupted, operation)
 }
 
 fn operation_ns_by(
-    clock: impl Fn() -> Result<Duration, Error>,
+    clock: impl Fn() -> Result<Duration, PrimitiveError>,
     interrupted: &dyn Fn() -> bool,
-    mut operation: impl FnMut() -> Result<(), Error>,
-) -> Result<u64, Error> {
+    mut operation: impl FnMut() -> Result<(), PrimitiveError>,
+) -> Result<u64, PrimitiveError> {
     // The first operation also fetches algorithms and fills tables, which a server does once and not per
     // connect.
     operation()?;
@@ -33,7 +33,7 @@ fn operation_ns_by(
     let mut rounds = [0; ROUNDS];
     for round in &mut rounds {
         if interrupted() {
-            return Err(Error::Interrupted);
+            return Err(PrimitiveError::Interrupted);
         }
         *round = round_ns(&clock, operations, &mut operation)? / operations;
     }
@@ -41,10 +41,10 @@ fn operation_ns_by(
 }
 
 fn round_ns(
-    clock: &impl Fn() -> Result<Duration, Error>,
+    clock: &impl Fn() -> Result<Duration, PrimitiveError>,
     operations: u64,
-    operation: &mut impl FnMut() -> Result<(), Error>,
-) -> Result<u64, Error> {
+    operation: &mut impl FnMut() -> Result<(), PrimitiveError>,
+) -> Result<u64, PrimitiveError> {
     let began = clock()?;
     for _ in 0..operations {
         operation()?;
@@ -53,7 +53,7 @@ fn round_ns(
 }
 
 /// Excludes time in which the thread does not run.
-fn thread_cpu() -> Result<Duration, Error> {
+fn thread_cpu() -> Result<Duration, PrimitiveError> {
     Ok(Duration::from(clock_gettime(ClockId::CLOCK_THREAD_CPUTIME_ID)?))
 }
 
@@ -126,7 +126,7 @@ mod tests {
             asked.set(asked.get() + 1);
             asked.get() > 2
         };
-        assert!(matches!(operation_ns(&interrupted, || Ok(())), Err(Error::Interrupted)));
+        assert!(matches!(operation_ns(&interrupted, || Ok(())), Err(PrimitiveError::Interrupted)));
         assert_eq!(asked.get(), 3);
     }
 }

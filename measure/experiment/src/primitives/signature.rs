@@ -8,7 +8,7 @@ use openssl::pkey::{PKey, Private};
 use openssl::rsa::{Padding, Rsa};
 use openssl::sign::{RsaPssSaltlen, Signer, Verifier};
 
-use crate::primitives::Error;
+use crate::primitives::PrimitiveError;
 use crate::primitives::agreement::generate_on;
 use crate::primitives::rounds::operation_ns;
 
@@ -23,15 +23,15 @@ const SIGNED: [u8; 130] = [b' '; 130];
 pub(crate) fn signature(
     key: ServerKey,
     interrupted: &dyn Fn() -> bool,
-) -> Result<Option<SignatureTime>, Error> {
-    let failed = |why| Error::OpenSsl { what: key.label(), why };
+) -> Result<Option<SignatureTime>, PrimitiveError> {
+    let failed = |why| PrimitiveError::OpenSsl { what: key.label(), why };
     if interrupted() {
-        return Err(Error::Interrupted);
+        return Err(PrimitiveError::Interrupted);
     }
     let Some(private) = generate(key).map_err(failed)? else { return Ok(None) };
     let signature = sign(key, &private).map_err(failed)?;
     if !verifies(key, &private, &signature).map_err(failed)? {
-        return Err(Error::NotVerified { what: key.label() });
+        return Err(PrimitiveError::NotVerified { what: key.label() });
     }
     let sign_ns = operation_ns(interrupted, || sign(key, &private).map(drop).map_err(failed))?;
     let verify_ns =
@@ -118,6 +118,6 @@ mod tests {
 
     #[test]
     fn an_interrupt_is_checked_before_the_key_is_generated() {
-        assert!(matches!(signature(ServerKey::Rsa4096, &|| true), Err(Error::Interrupted)));
+        assert!(matches!(signature(ServerKey::Rsa4096, &|| true), Err(PrimitiveError::Interrupted)));
     }
 }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use ciphertoll_lab::accounting::{CpuMeter, MachineTimes};
+use ciphertoll_host::accounting::{CpuMeter, MachineTimes};
 use ciphertoll_load::monotonic_now_ns;
 use ciphertoll_record::ProcessIdentity;
 

@@ -64,7 +64,7 @@ struct Agent<W> {
 }
 
 fn hello() -> Hello {
-    let environment = ciphertoll_lab::environment::environment();
+    let environment = ciphertoll_host::environment::environment();
     Hello {
         protocol_version: PROTOCOL_VERSION,
         tool_version: env!("CARGO_PKG_VERSION").to_owned(),

@@ -7,7 +7,7 @@ use std::sync::mpsc::Sender;
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use ciphertoll_lab::accounting::{MachineTimes, PortUsage};
+use ciphertoll_host::accounting::{MachineTimes, PortUsage};
 use ciphertoll_load::{LoadProcess, StartSignal, process_cpu};
 use ciphertoll_model::{ErrorKind, FailureOrigin, LoadMessage, StartCommand, TrialSpec};
 use ciphertoll_record::{Effect, ProcessIdentity, Scratch};

@@ -61,7 +61,7 @@ impl Bootstrap {
                 Err(error) => return Err(failed(error)),
             }
         }
-        Ok(Self { program: program.to_owned(), sha256: ciphertoll_lab::hex(&hash.finalize()), bytes })
+        Ok(Self { program: program.to_owned(), sha256: ciphertoll_host::hex::hex(&hash.finalize()), bytes })
     }
 
     pub fn sha256(&self) -> &str {

@@ -7,18 +7,18 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
+use ciphertoll_host::files::{self, PRIVATE_DIRECTORY, PRIVATE_FILE};
+use ciphertoll_host::programs;
+use ciphertoll_host::storage;
+use ciphertoll_host::user::RunAs;
+use ciphertoll_record::Context;
 use ciphertoll_record::{Effect, is_mounted, unmount};
 use nix::unistd::{geteuid, syncfs};
 use openssl::rand::rand_bytes;
 
-use crate::error::{Context, Error};
-use crate::host::files::{self, PRIVATE_DIRECTORY, PRIVATE_FILE};
-use crate::host::programs;
-use crate::host::storage;
-use crate::host::user::RunAs;
-use crate::host::workspace::Workspace;
-
 use super::mount::{ENCRYPTED_DIRECTORY, EncryptedMount, MountPaths};
+use crate::error::Error;
+use crate::workspace::Workspace;
 
 const PACKAGES: &str = "e2fsprogs mount xfsprogs";
 const MAKE: &str = "mkfs.ext4";
@@ -63,7 +63,9 @@ impl Fscrypt {
         let program = program?;
         let run = |program, arguments: &[&str]| {
             let arguments = arguments.iter().map(|&argument| argument.to_owned()).collect();
-            paths.spawn(workspace, "fscrypt", program, arguments, None)?.finish(PROGRAM_LIMIT)
+            Ok::<_, Error>(
+                paths.spawn(workspace, "fscrypt", program, arguments, None)?.finish(PROGRAM_LIMIT)?,
+            )
         };
         paths.make_directories(workspace.run_as)?;
         storage::check_free_space(paths.cipher, bytes)?;
@@ -117,7 +119,7 @@ impl Fscrypt {
         tried.map_err(|error| {
             Error::AtRestUnavailable(format!("fscrypt: the kernel has no {CONTENTS} or {NAMES}: {error}"))
         })?;
-        files::set_owner(&files, owner)
+        Ok(files::set_owner(&files, owner)?)
     }
 
     /// Runs commands of the policy tool; returns its stdout and stderr.
@@ -166,7 +168,7 @@ impl EncryptedMount for Fscrypt {
 
     fn sync(&self) -> Result<(), Error> {
         let directory = File::open(&self.clear).context("open", &self.clear)?;
-        syncfs(&directory).map_err(std::io::Error::from).context("write out", &self.clear)
+        Ok(syncfs(&directory).map_err(std::io::Error::from).context("write out", &self.clear)?)
     }
 
     fn unmount(&mut self) -> Result<(), Error> {

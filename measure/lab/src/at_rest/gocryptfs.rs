@@ -6,21 +6,20 @@ use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use ciphertoll_host::accounting::CpuMeter;
+use ciphertoll_host::files::{self, PRIVATE_FILE};
+use ciphertoll_host::hex::hex;
+use ciphertoll_host::programs;
+use ciphertoll_host::spawn::Child;
+use ciphertoll_host::user::RunAs;
 use ciphertoll_record::{Effect, is_mounted, unmount};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use openssl::rand::rand_bytes;
 
-use crate::error::Error;
-use crate::host::accounting::CpuMeter;
-use crate::host::files::{self, PRIVATE_FILE};
-use crate::host::hex::hex;
-use crate::host::programs;
-use crate::host::spawn::Child;
-use crate::host::user::RunAs;
-use crate::host::workspace::Workspace;
-
 use super::mount::{EncryptedMount, MountPaths};
+use crate::error::Error;
+use crate::workspace::Workspace;
 
 const PROGRAM: &str = "gocryptfs";
 /// Mounts and unmounts for users other than root; gocryptfs calls it.
@@ -89,7 +88,7 @@ impl Gocryptfs {
         while !(self.process.output().contains(READY) && is_mounted(&self.clear)?) {
             self.process.check()?;
             if Instant::now() >= deadline {
-                return Err(self.process.too_slow(MOUNT_LIMIT, "nothing is mounted".to_owned()));
+                return Err(self.process.too_slow(MOUNT_LIMIT, "nothing is mounted".to_owned()).into());
             }
             thread::sleep(CHECK_INTERVAL);
         }
@@ -134,7 +133,7 @@ impl EncryptedMount for Gocryptfs {
         }
         // Before killing the process: a process that waits for its own mount cannot be killed.
         unmount(&self.clear)?;
-        self.process.stop(Duration::ZERO).map(|_| ())
+        Ok(self.process.stop(Duration::ZERO).map(|_| ())?)
     }
 }
 

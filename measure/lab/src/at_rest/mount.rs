@@ -3,13 +3,14 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
+use ciphertoll_host::accounting::CpuMeter;
+use ciphertoll_host::exec::Provisions;
+use ciphertoll_host::files::{self, PRIVATE_DIRECTORY};
+use ciphertoll_host::spawn::{Child, Launch};
+use ciphertoll_host::user::RunAs;
+
 use crate::error::Error;
-use crate::host::accounting::CpuMeter;
-use crate::host::exec::Provisions;
-use crate::host::files::{self, PRIVATE_DIRECTORY};
-use crate::host::spawn::{Child, Launch};
-use crate::host::user::RunAs;
-use crate::host::workspace::Workspace;
+use crate::workspace::Workspace;
 
 /// The directory of an fscrypt file system that is encrypted. ext4 has unencrypted files of its own outside it.
 pub(crate) const ENCRYPTED_DIRECTORY: &str = "files";
@@ -53,9 +54,9 @@ pub(crate) struct MountPaths<'a> {
 impl MountPaths<'_> {
     pub(super) fn make_directories(self, owner: RunAs) -> Result<(), Error> {
         files::make_directory(self.gate, PRIVATE_DIRECTORY, owner)?;
-        [self.cipher, self.clear]
+        Ok([self.cipher, self.clear]
             .into_iter()
-            .try_for_each(|path| files::make_directory(path, PRIVATE_DIRECTORY, RunAs::Ourselves))
+            .try_for_each(|path| files::make_directory(path, PRIVATE_DIRECTORY, RunAs::Ourselves))?)
     }
 
     /// Starts a program of the file system `name`, with a ledger entry.

@@ -9,12 +9,12 @@ use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use ciphertoll_host::files::{self, PRIVATE_DIRECTORY};
+use ciphertoll_host::user::RunAs;
 use ciphertoll_net::blocking::Client;
 
 use crate::datasets::sysbench;
 use crate::error::Error;
-use crate::host::files::{self, PRIVATE_DIRECTORY};
-use crate::host::user::RunAs;
 use crate::servers::build::Build;
 use crate::servers::control;
 

@@ -6,14 +6,15 @@ use std::io::Read;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
+use ciphertoll_host::files::{self, PRIVATE_DIRECTORY, PRIVATE_FILE, PUBLIC_FILE};
+use ciphertoll_host::user::RunAs;
 use ciphertoll_model::{Tde, TdeCipher, TdeTarget};
+use ciphertoll_record::Context;
 use ciphertoll_tde::{
     CipherKind, Kek, KeyError, KeyFile, MAP_MAGIC, PRELOAD_LIBRARY, Replace, find_preload_library,
 };
 
-use crate::error::{Context, Error};
-use crate::host::files::{self, PRIVATE_DIRECTORY, PRIVATE_FILE, PUBLIC_FILE};
-use crate::host::user::RunAs;
+use crate::error::Error;
 
 /// The key-encryption key, and the keys that it wraps. Both are on the same disk: they serve measurements only.
 const KEK_FILE: &str = "kek";
@@ -81,7 +82,7 @@ pub(crate) fn create_keys(tde: Tde, directory: &Path, owner: RunAs) -> Result<()
     files::write(&directory.join(KEK_FILE), kek.text().as_bytes(), PRIVATE_FILE, owner)?;
     let keys = directory.join(KEYS_FILE);
     KeyFile::create(strength, &kek).and_then(|file| file.store(&keys, Replace::Never)).map_err(failed)?;
-    files::set_owner(&keys, owner)
+    Ok(files::set_owner(&keys, owner)?)
 }
 
 impl Preload {

@@ -5,13 +5,14 @@ use std::io::{BufRead, Read};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
+use ciphertoll_host::hex::hex;
+use ciphertoll_record::Context;
 use nix::errno::Errno;
 use nix::fcntl::OFlag;
 use nix::unistd::{Whence, lseek};
 use openssl::rand::rand_bytes;
 
-use crate::error::{Context, Error};
-use crate::host::hex::hex;
+use crate::error::Error;
 use crate::servers::control::ControlLogin;
 use crate::servers::engine::ServerEngine;
 
@@ -95,7 +96,7 @@ fn open(path: &PathBuf) -> Result<Option<File>, Error> {
     let flags = OFlag::O_NOFOLLOW | OFlag::O_NONBLOCK;
     match OpenOptions::new().read(true).custom_flags(flags.bits()).open(path) {
         Err(error) if is_gone(&error) => Ok(None),
-        opened => opened.context("read", path).map(Some),
+        opened => Ok(opened.context("read", path).map(Some)?),
     }
 }
 

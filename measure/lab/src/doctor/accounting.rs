@@ -2,9 +2,10 @@
 
 use std::process::{Child, Command, Stdio};
 
+use ciphertoll_host::accounting::CpuClock;
+use ciphertoll_host::cgroup::{Cgroup, read_cpu_ns};
+
 use super::finding::{CheckPurpose, Finding, IDLE, PROBE_COMMAND};
-use crate::host::accounting::CpuClock;
-use crate::host::cgroup::{Cgroup, read_cpu_ns};
 
 pub(super) fn cpu_accounting() -> Finding {
     let (purpose, name) = (CheckPurpose::Measure, "CPU accounting");

@@ -4,6 +4,9 @@ use std::error::Error;
 use std::os::unix::net::UnixStream;
 use std::thread;
 
+use ciphertoll_host::accounting::PortUsage;
+use ciphertoll_host::port::free_port;
+use ciphertoll_host::user::RunAs;
 use ciphertoll_model::ServerKey;
 use nix::unistd::{Uid, User};
 use openssl::error::ErrorStack;
@@ -13,9 +16,6 @@ use openssl::x509::X509;
 use openssl::x509::store::X509StoreBuilder;
 
 use super::finding::{CheckPurpose, Finding, Need};
-use crate::host::accounting::PortUsage;
-use crate::host::port::free_port;
-use crate::host::user::RunAs;
 use crate::tls::certificates::Authority;
 
 /// `TIME_WAIT` lasts a minute: connect workloads make tens of thousands of connects in that time.

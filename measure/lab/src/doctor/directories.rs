@@ -4,15 +4,15 @@ use std::fs::{self, DirBuilder};
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
+use ciphertoll_host::cache::cache_directory;
+use ciphertoll_host::files::PRIVATE_DIRECTORY;
+use ciphertoll_host::scratch::prepare_scratch_root;
 use ciphertoll_record::{
     SCRATCH_DIRECTORY_VARIABLE, Scratch, ScratchUse, check_ours, is_noexec, scratch_root, scratch_root_below,
 };
 use nix::sys::statvfs::statvfs;
 
 use super::finding::{CheckOutcome, CheckPurpose, Finding, Need};
-use crate::host::cache::cache_directory;
-use crate::host::files::PRIVATE_DIRECTORY;
-use crate::host::scratch::prepare_scratch_root;
 
 const MIB: u64 = 1 << 20;
 /// Space for a template, a copy per server, and logs.

@@ -3,14 +3,14 @@
 use std::fs;
 use std::time::Instant;
 
+use ciphertoll_host::environment::{MEMINFO, environment, meminfo_bytes};
+use ciphertoll_host::processors::{ProcessorSplit, siblings, split_processors};
 use ciphertoll_model::{CryptoInstruction, Environment};
 use nix::sched::{CpuSet, sched_getaffinity, sched_setaffinity};
 use nix::unistd::Pid;
 
 use super::directories::size;
 use super::finding::{CheckPurpose, Finding};
-use crate::host::environment::{MEMINFO, environment, meminfo_bytes};
-use crate::host::processors::{ProcessorSplit, siblings, split_processors};
 
 const OURSELVES: Pid = Pid::from_raw(0);
 /// The oldest kernel that CPU accounting and links were tested with.

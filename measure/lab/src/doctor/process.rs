@@ -8,12 +8,12 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
+use ciphertoll_host::files::PRIVATE_DIRECTORY;
 use ciphertoll_record::{ProcessIdentity, SCRATCH_DIRECTORY_VARIABLE};
 use nix::sys::signal::{Signal, killpg};
 use nix::unistd::Pid;
 
 use super::finding::{Finding, PROBE_COMMAND, Probe};
-use crate::host::files::PRIVATE_DIRECTORY;
 
 /// On an idle machine, every probe takes less than a second. On a busy one, Java and a compiler per driver together have
 /// taken more than five.

@@ -1,10 +1,10 @@
 //! Checks for installed servers and for servers that can be fetched.
 
+use ciphertoll_fetch::fetchable::Fetchable;
+use ciphertoll_fetch::table::FETCHABLE;
 use ciphertoll_model::{Engine, ServerLevel};
 
 use super::finding::{CheckPurpose, Finding, Need};
-use crate::fetch::fetchable::Fetchable;
-use crate::fetch::table::FETCHABLE;
 use crate::servers::build::Build;
 use crate::servers::find::{Origin, find, how_to_install, installed};
 

@@ -2,13 +2,14 @@
 
 use std::path::Path;
 
-use super::finding::CheckPurpose::{self, AtRest, Drivers, Measure, Tunnels};
-use super::finding::Finding;
-use crate::fetch::table::fetched_program;
-use crate::host::programs::{
+use ciphertoll_fetch::table::fetched_program;
+use ciphertoll_host::programs::{
     HOW_TO_GET_MYSQL_ROUTER, HOW_TO_GET_ODYSSEY, HOW_TO_GET_PROXYSQL, SIDECAR, how_to_install, search,
     version_of,
 };
+
+use super::finding::CheckPurpose::{self, AtRest, Drivers, Measure, Tunnels};
+use super::finding::Finding;
 use crate::middle::proxy::running::sidecar_program;
 
 pub(super) struct Tool {

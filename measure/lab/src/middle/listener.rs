@@ -5,9 +5,10 @@ use std::net::{IpAddr, SocketAddr};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use ciphertoll_host::port::free_port;
+use ciphertoll_host::spawn::Child;
+
 use crate::error::Error;
-use crate::host::port::free_port;
-use crate::host::spawn::Child;
 
 /// A key exchange and a login take a dozen round trips, and the longest link has ten seconds.
 const START_LIMIT: Duration = Duration::from_mins(3);
@@ -24,7 +25,7 @@ pub(crate) fn wait_until(
     while !ready(child)? {
         child.check()?;
         if Instant::now() >= deadline {
-            return Err(child.too_slow(START_LIMIT, last.to_owned()));
+            return Err(child.too_slow(START_LIMIT, last.to_owned()).into());
         }
         thread::sleep(CHECK_INTERVAL);
     }
@@ -72,7 +73,7 @@ pub(crate) fn on_a_free_port<T>(
         let Some(port) = free_port(&tried) else { break };
         tried.push(port);
         match start(SocketAddr::new(address, port)) {
-            Err(Error::Died { log_end, .. }) if log_end.contains("in use") => {}
+            Err(Error::Host(ciphertoll_host::Error::Died { log_end, .. })) if log_end.contains("in use") => {}
             started => return started,
         }
     }

@@ -3,6 +3,8 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
+use ciphertoll_host::files::{self, PRIVATE_FILE};
+use ciphertoll_host::user::RunAs;
 use ciphertoll_model::{Endpoint, QueryLanguage, Scale, ServerUrl, UrlPlace, ycsb};
 use ciphertoll_net::blocking::Client;
 use ciphertoll_wire::Secret;
@@ -15,12 +17,10 @@ use crate::datasets::tables::Tables;
 use crate::documents::commands::{self, command, number};
 use crate::documents::loading::{self, DocumentLoad};
 use crate::error::Error;
-use crate::host::files::{self, PRIVATE_FILE};
-use crate::host::user::RunAs;
-use crate::host::workspace::Workspace;
 use crate::servers::control::{self, ControlLogin};
 use crate::servers::engine::ServerEngine;
 use crate::servers::engines;
+use crate::workspace::Workspace;
 
 /// The database that tables are created in and documents loaded into.
 pub const DATABASE: &str = "ciphertoll";

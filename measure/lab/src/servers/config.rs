@@ -7,8 +7,8 @@ use ciphertoll_model::SecurityLevel;
 
 use crate::at_rest::native::NativeKeys;
 use crate::at_rest::preload::Preload;
-use crate::host::workspace::Workspace;
 use crate::servers::build::Build;
+use crate::workspace::Workspace;
 
 /// File names in a directory of TLS files.
 pub(crate) const CA_FILE: &str = "ca.pem";

@@ -8,13 +8,13 @@ use std::sync::mpsc::{self, RecvTimeoutError};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use ciphertoll_host::spawn::Child;
 use ciphertoll_model::Identity;
 use ciphertoll_net::{Address, blocking::Client, tls};
 use ciphertoll_wire::session::Login;
 use ciphertoll_wire::{Secret, mongodb, mysql, postgres};
 
 use crate::error::Error;
-use crate::host::spawn::Child;
 
 /// MongoDB's database of accounts.
 pub(crate) const ADMIN: &str = "admin";
@@ -168,10 +168,10 @@ impl ControlLogin {
                 Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) => {}
             }
             if let Some(status) = server.ended() {
-                return Err(server.died(status));
+                return Err(server.died(status).into());
             }
             if Instant::now() >= deadline {
-                return Err(server.too_slow(limit, last));
+                return Err(server.too_slow(limit, last).into());
             }
         }
     }

@@ -4,19 +4,20 @@ use std::fs;
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 
+use ciphertoll_host::files::{self, PRIVATE_DIRECTORY, PRIVATE_FILE, PUBLIC_FILE};
+use ciphertoll_host::storage;
+use ciphertoll_host::user::RunAs;
 use ciphertoll_model::{AtRest, Identity, SecurityLevel, Storage};
+use ciphertoll_record::Context;
 use ciphertoll_wire::Secret;
 
 use crate::at_rest::mount::ENCRYPTED_DIRECTORY;
-use crate::error::{Context, Error};
-use crate::host::files::{self, PRIVATE_DIRECTORY, PRIVATE_FILE, PUBLIC_FILE};
-use crate::host::storage;
-use crate::host::user::RunAs;
-use crate::host::workspace::Workspace;
+use crate::error::Error;
 use crate::servers::config::{CA_FILE, CERTIFICATE_FILE, CLIENT_CA_FILE, COMBINED_FILE, KEY_FILE};
 use crate::tls::certificates::{Authorities, Authority};
 use crate::tls::credentials::ServerCertificate;
 use crate::tls::ml_dsa;
+use crate::workspace::Workspace;
 
 /// Other users can open paths below the directory, but not list it.
 pub(crate) const PASS_THROUGH: u32 = 0o711;
@@ -107,7 +108,7 @@ impl ServerDirectory {
         let Authorities { servers, clients } = authorities;
         [(CA_FILE, servers), (CLIENT_CA_FILE, clients)].into_iter().try_for_each(|(name, authority)| {
             let certificate = authority.certificate_pem()?;
-            files::write(&self.root.join(name), &certificate, PUBLIC_FILE, RunAs::Ourselves)
+            Ok(files::write(&self.root.join(name), &certificate, PUBLIC_FILE, RunAs::Ourselves)?)
         })
     }
 
@@ -136,7 +137,7 @@ impl ServerDirectory {
         files::write(&directory.join(CERTIFICATE_FILE), public, PUBLIC_FILE, run_as)?;
         files::write(&directory.join(KEY_FILE), &certificate.key_pem, PRIVATE_FILE, run_as)?;
         let both = [&public[..], &certificate.key_pem[..]].concat();
-        files::write(&directory.join(COMBINED_FILE), &both, PRIVATE_FILE, run_as)
+        Ok(files::write(&directory.join(COMBINED_FILE), &both, PRIVATE_FILE, run_as)?)
     }
 
     /// The authority that clients must trust for this certificate.
@@ -185,12 +186,12 @@ impl ServerDirectory {
         let Identity { certificate_file, key_file } = &self.client_identity(user);
         let certificate = authority.issue_to_client(user)?;
         files::write(certificate_file, &certificate.certificate_pem, PRIVATE_FILE, RunAs::Ourselves)?;
-        files::write(key_file, &certificate.key_pem, PRIVATE_FILE, RunAs::Ourselves)
+        Ok(files::write(key_file, &certificate.key_pem, PRIVATE_FILE, RunAs::Ourselves)?)
     }
 
     pub(crate) fn write_passwords(&self, password: &Secret) -> Result<(), Error> {
         files::write(&self.password, password.expose(), PRIVATE_FILE, RunAs::Ourselves)?;
-        files::write(&self.no_password, &[], PRIVATE_FILE, RunAs::Ourselves)
+        Ok(files::write(&self.no_password, &[], PRIVATE_FILE, RunAs::Ourselves)?)
     }
 
     pub(crate) fn read_password(&self) -> Result<Secret, Error> {
@@ -199,14 +200,14 @@ impl ServerDirectory {
 
     pub(crate) fn remove(&self) -> Result<(), Error> {
         ciphertoll_record::unmount(&self.root)?;
-        fs::remove_dir_all(&self.root).context("remove", &self.root)
+        Ok(fs::remove_dir_all(&self.root).context("remove", &self.root)?)
     }
 
     /// Switches to a certificate atomically, so that a server never reads a certificate and the key of another.
     pub(crate) fn select_certificate(&self, certificate: ServerCertificate) -> Result<(), Error> {
         let next = self.tls.join("next");
         symlink(certificate.label(), &next).context("make", &next)?;
-        fs::rename(&next, self.tls.join(CURRENT)).context("swap", &next)
+        Ok(fs::rename(&next, self.tls.join(CURRENT)).context("swap", &next)?)
     }
 }
 

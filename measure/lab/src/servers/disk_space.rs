@@ -6,14 +6,15 @@ use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
+use ciphertoll_host::storage::free_bytes;
 use ciphertoll_model::{AtRest, Storage};
+use ciphertoll_record::Context;
 
 use crate::datasets::tables::Tables;
-use crate::error::{Context, Error};
-use crate::host::storage::free_bytes;
-use crate::host::workspace::Workspace;
+use crate::error::Error;
 use crate::servers::build::Build;
 use crate::servers::template::{self, TemplateContent};
+use crate::workspace::Workspace;
 
 #[derive(Clone, Debug)]
 pub struct PlannedServer {
@@ -57,7 +58,7 @@ impl SpaceNeeded {
         Ok(())
     }
 
-    fn check(&self, free_bytes: impl Fn(&Path) -> Result<u64, Error>) -> Result<(), Error> {
+    fn check(&self, free_bytes: impl Fn(&Path) -> Result<u64, ciphertoll_host::Error>) -> Result<(), Error> {
         for (path, needed_bytes) in self.0.values() {
             let (needed_bytes, free_bytes) = (*needed_bytes, free_bytes(path)?);
             if needed_bytes > free_bytes {
@@ -74,10 +75,10 @@ fn nearest_existing(path: &Path) -> Result<(PathBuf, u64), Error> {
         match fs::metadata(ancestor) {
             Ok(metadata) => return Ok((ancestor.to_owned(), metadata.dev())),
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-            Err(error) => return Err(error).context("inspect", ancestor),
+            Err(error) => Err(error).context("inspect", ancestor)?,
         }
     }
-    Err(io::Error::from(io::ErrorKind::NotFound)).context("inspect", path)
+    Ok(Err(io::Error::from(io::ErrorKind::NotFound)).context("inspect", path)?)
 }
 
 #[cfg(test)]

@@ -5,6 +5,8 @@ use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
+use ciphertoll_host::exec::Provisions;
+use ciphertoll_host::user::RunAs;
 use ciphertoll_model::{Auth, Engine, TlsPath};
 use ciphertoll_net::blocking::Client;
 use ciphertoll_wire::Secret;
@@ -15,8 +17,6 @@ use crate::at_rest::native::NativeEncryption;
 use crate::datasets::progress::LoadProgress;
 use crate::datasets::tables::Tables;
 use crate::error::Error;
-use crate::host::exec::Provisions;
-use crate::host::user::RunAs;
 use crate::servers::build::Build;
 use crate::servers::config::{ClientRequirements, Config, ListenAddress};
 use crate::servers::control::ControlLogin;

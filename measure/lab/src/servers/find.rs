@@ -5,14 +5,15 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use ciphertoll_fetch::fetchable::{self, Fetchable};
+use ciphertoll_fetch::table::{self, FETCHABLE};
+use ciphertoll_host::cache::cache_directory;
+use ciphertoll_host::programs;
+use ciphertoll_host::programs::version_numbers;
 use ciphertoll_model::{DebianRelease, Engine, ServerLevel};
 
 use crate::error::Error;
-use crate::fetch::fetchable::{self, Fetchable};
-use crate::fetch::table::{self, FETCHABLE};
-use crate::host::cache::cache_directory;
-use crate::host::programs;
-use crate::servers::build::{Build, version_numbers};
+use crate::servers::build::Build;
 use crate::servers::engine::EngineProperties;
 use crate::servers::engines;
 
@@ -35,7 +36,7 @@ const VERSIONED_DIRECTORIES: [(&str, &str, &str); 2] =
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Origin {
     Installed,
-    /// Fetched by [`Fetchable::fetch`].
+    /// Fetched by [`fetch`].
     Fetched,
 }
 
@@ -79,25 +80,23 @@ impl Build {
     }
 }
 
-impl Fetchable {
-    /// Fetches a server, a proxy or OpenSSL, unless it was fetched before. `progress` is called before each slow step.
-    pub fn fetch(&self, progress: &mut dyn FnMut(&str)) -> Result<FetchedProgram, Error> {
-        let directory = self.fetch_files(progress)?;
-        // A reported version proves that the program runs on this machine.
-        let Some(engine) = self.engine() else {
-            let program = self.program_path(&cache_directory());
-            let version = programs::version_of(&program, &["--version"], &directory)
-                .or_else(|_| programs::version_of(&program, &["version"], &directory))
-                .map_err(|_| self.explain_failure())?;
-            return Ok(FetchedProgram::Other { program, version });
-        };
-        let level = ServerLevel {
-            version: Some(self.version.to_owned()),
-            directory: Some(directory),
-            ..ServerLevel::of(engine)
-        };
-        find(&level).map(FetchedProgram::Server).map_err(|_| self.explain_failure())
-    }
+/// Fetches a server, a proxy or OpenSSL, unless it was fetched before. `progress` is called before each slow step.
+pub fn fetch(fetchable: &Fetchable, progress: &mut dyn FnMut(&str)) -> Result<FetchedProgram, Error> {
+    let directory = fetchable.fetch_files(progress)?;
+    // A reported version proves that the program runs on this machine.
+    let Some(engine) = fetchable.engine() else {
+        let program = fetchable.program_path(&cache_directory());
+        let version = programs::version_of(&program, &["--version"], &directory)
+            .or_else(|_| programs::version_of(&program, &["version"], &directory))
+            .map_err(|_| fetchable.explain_failure())?;
+        return Ok(FetchedProgram::Other { program, version });
+    };
+    let level = ServerLevel {
+        version: Some(fetchable.version.to_owned()),
+        directory: Some(directory),
+        ..ServerLevel::of(engine)
+    };
+    find(&level).map(FetchedProgram::Server).map_err(|_| fetchable.explain_failure().into())
 }
 
 /// The newest build that matches `level`. A fetched build matches only if the level has a version that is not installed,
@@ -119,7 +118,7 @@ pub fn find(level: &ServerLevel) -> Result<Build, Error> {
     match newest {
         Some(candidate) => build(level.engine, candidate.clone()),
         None => Err(match Fetchable::for_level(level).filter(|one| can_be_fetched(level) && one.is_here()) {
-            Some(broken) => broken.explain_failure(),
+            Some(broken) => broken.explain_failure().into(),
             None => missing(level, &installed, &fetched),
         }),
     }
@@ -251,27 +250,17 @@ fn install_program(programs: &EngineProperties, server: &Path, base: &Path) -> R
         return Ok(server.to_owned());
     }
     let directories: Vec<PathBuf> = programs.install_directories.iter().map(|part| base.join(part)).collect();
-    find_programs(&directories, programs.install_names).into_iter().next().ok_or_else(|| Error::Program {
-        program: server.to_owned(),
-        reason: format!(
-            "{} is missing below {}; {}",
-            programs.install_names[0],
-            base.display(),
-            programs.how_to_get
-        ),
-    })
-}
-
-impl Fetchable {
-    /// The error for a fetched server that does not run, with missing libraries.
-    fn explain_failure(&self) -> Error {
-        let program = self.program_path(&cache_directory());
-        let output = match Command::new(&program).arg("--version").output() {
-            Ok(output) => String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned(),
-            Err(error) => error.to_string(),
-        };
-        Error::Program { program, reason: self.explain(output.trim()) }
-    }
+    Ok(find_programs(&directories, programs.install_names).into_iter().next().ok_or_else(|| {
+        ciphertoll_host::Error::Program {
+            program: server.to_owned(),
+            reason: format!(
+                "{} is missing below {}; {}",
+                programs.install_names[0],
+                base.display(),
+                programs.how_to_get
+            ),
+        }
+    })?)
 }
 
 #[cfg(test)]

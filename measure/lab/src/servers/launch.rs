@@ -3,14 +3,14 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
+use ciphertoll_host::port::free_port;
 use ciphertoll_model::{AtRest, SecurityLevel, ServerKey};
+use ciphertoll_record::Context;
 use ciphertoll_wire::Secret;
 
 use crate::at_rest::native::{self, NativeKeys};
 use crate::at_rest::preload::{self, Preload};
-use crate::error::{Context, Error};
-use crate::host::port::free_port;
-use crate::host::workspace::Workspace;
+use crate::error::Error;
 use crate::servers::build::Build;
 use crate::servers::config::{
     CLIENT_CA_FILE, ClientRequirements, Config, ListenAddress, ListenPorts, Network,
@@ -22,6 +22,7 @@ use crate::servers::engines;
 use crate::servers::process::{LaunchContext, ServerProcess};
 use crate::servers::template::DataTemplate;
 use crate::tls::support::has_openssl_with_ml_kem;
+use crate::workspace::Workspace;
 
 const MOST_PORTS: usize = 5;
 
@@ -118,7 +119,8 @@ impl LaunchPlan {
             let socket = self.engine.socket_path(&directory.run, plain);
             let control = self.engine.control(&socket, password);
             match self.start(directory, &config, &control) {
-                Err(Error::Died { log_end, .. }) if engines::is_port_taken(&log_end) => {}
+                Err(Error::Host(ciphertoll_host::Error::Died { log_end, .. }))
+                    if engines::is_port_taken(&log_end) => {}
                 started => {
                     let process = started?;
                     let control = self.engine.create_control_account(control, password)?;

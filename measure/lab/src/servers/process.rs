@@ -3,19 +3,19 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use ciphertoll_host::accounting::CpuMeter;
+use ciphertoll_host::cgroup::Cgroup;
+use ciphertoll_host::files::{self, PRIVATE_FILE};
+use ciphertoll_host::spawn::{Child, Launch};
 use ciphertoll_model::Namespace;
 use ciphertoll_record::ProcessEnd;
 
 use crate::error::Error;
-use crate::host::accounting::CpuMeter;
-use crate::host::cgroup::Cgroup;
-use crate::host::files::{self, PRIVATE_FILE};
-use crate::host::spawn::{Child, Launch};
-use crate::host::workspace::Workspace;
 use crate::servers::config::Config;
 use crate::servers::control::ControlLogin;
 use crate::servers::engine::ServerEngine;
 use crate::servers::engines;
+use crate::workspace::Workspace;
 
 /// Without crash recovery, a server starts within a second or two.
 const START_LIMIT: Duration = Duration::from_mins(1);
@@ -87,8 +87,8 @@ impl ServerProcess {
     /// Shuts the server down, and kills it if that takes too long.
     pub(crate) fn stop(&mut self) -> Result<ProcessEnd, Error> {
         match &self.engine.properties().shutdown_signals {
-            None => self.child.stop(STOP_GRACE),
-            Some(signals) => self.child.stop_by(signals.fast, STOP_GRACE),
+            None => Ok(self.child.stop(STOP_GRACE)?),
+            Some(signals) => Ok(self.child.stop_by(signals.fast, STOP_GRACE)?),
         }
     }
 

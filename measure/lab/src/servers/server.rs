@@ -11,10 +11,13 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use ciphertoll_host::accounting::CpuMeter;
+use ciphertoll_host::hex::hex;
 use ciphertoll_model::{
     AtRest, Auth, Endpoint, Engine, Link, LinkShape, Path as NetworkPath, QueryLanguage, ServerKey, Settings,
     TlsPath, TlsVersion,
 };
+use ciphertoll_record::Context;
 use ciphertoll_record::ProcessEnd;
 use ciphertoll_wire::Secret;
 
@@ -22,10 +25,7 @@ use crate::at_rest::mount::EncryptedMount;
 use crate::datasets::sysbench;
 use crate::datasets::tables::Tables;
 use crate::documents::commands::{CONTROL_USER, DATABASE};
-use crate::error::{Context, Error};
-use crate::host::accounting::CpuMeter;
-use crate::host::hex::hex;
-use crate::host::workspace::Workspace;
+use crate::error::Error;
 use crate::servers::config::{AccessControl, CertificateRequest, ClientRequirements, ListenPorts};
 use crate::servers::control::ControlLogin;
 use crate::servers::counters::Counters;
@@ -37,6 +37,7 @@ use crate::servers::process::ServerProcess;
 use crate::tls::credentials::ClientAccount;
 use crate::tls::credentials::{Credentials, ServerCertificate};
 use crate::tls::support::{self, TlsServer};
+use crate::workspace::Workspace;
 
 const PASSWORD_BYTES: usize = 24;
 
@@ -60,7 +61,7 @@ pub struct Server {
 
 impl Server {
     /// Starts a server with those of `settings` that are for its engine. [`Self::unmet_settings`] lists the settings that did
-    /// not take effect. If the server does not start with them, the error is [`Error::Died`] with its log.
+    /// not take effect. If the server does not start with them, the error is [`ciphertoll_host::Error::Died`] with its log.
     pub(crate) fn start(
         workspace: &Workspace,
         start: &ServerStart<'_>,

@@ -11,7 +11,14 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
+use ciphertoll_host::cache::{lock, make_cache, with_suffix};
+use ciphertoll_host::exec::{Provisions, SharedMemory};
+use ciphertoll_host::files::{self, PRIVATE_DIRECTORY};
+use ciphertoll_host::hex::hex;
+use ciphertoll_host::spawn::Launch;
+use ciphertoll_host::user::RunAs;
 use ciphertoll_model::{AtRest, SecurityLevel, ServerLevel, Tde, TdeCipher};
+use ciphertoll_record::Context;
 use ciphertoll_tde::KeyFileFormat;
 use sha1::{Digest, Sha1};
 
@@ -19,20 +26,14 @@ use crate::at_rest::native::{self, NativeKeys};
 use crate::at_rest::preload::{self, Preload};
 use crate::datasets::progress::LoadProgress;
 use crate::datasets::tables::Tables;
-use crate::error::{Context, Error};
-use crate::host::cache::{lock, make_cache, with_suffix};
-use crate::host::exec::{Provisions, SharedMemory};
-use crate::host::files::{self, PRIVATE_DIRECTORY};
-use crate::host::hex::hex;
-use crate::host::spawn::Launch;
-use crate::host::user::RunAs;
-use crate::host::workspace::Workspace;
+use crate::error::Error;
 use crate::servers::build::Build;
 use crate::servers::config::{Config, Network};
 use crate::servers::directory::PASS_THROUGH;
 use crate::servers::engines;
 use crate::servers::process::{LaunchContext, ServerProcess};
 use crate::servers::unused::{KEYS, LOCK, mark_used, remove_unused};
+use crate::workspace::Workspace;
 
 /// Increased when templates of older versions can no longer be used.
 const FORMAT: u32 = 5;
@@ -224,7 +225,7 @@ fn install(
         provisions: Provisions { shared_memory: SharedMemory::Own, ..Provisions::default() },
         log,
     };
-    workspace.spawn(&launch)?.finish(INSTALL_LIMIT)
+    Ok(workspace.spawn(&launch)?.finish(INSTALL_LIMIT)?)
 }
 
 /// Moves a data directory into the cache by a rename; to another file system, by a copy and a rename.
@@ -232,17 +233,17 @@ fn move_to_cache(data: &Path, target: &Path) -> Result<(), Error> {
     files::take_directory(data)?;
     match fs::rename(data, target) {
         Err(error) if error.kind() == io::ErrorKind::CrossesDevices => {}
-        renamed => return renamed.context("keep", target),
+        renamed => return Ok(renamed.context("keep", target)?),
     }
     let partial = with_suffix(target, ".partial");
     match fs::remove_dir_all(&partial) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => {
-            return Err(error).context("remove", &partial);
+            Err(error).context("remove", &partial)?;
         }
         _ => {}
     }
     files::copy_directory(data, &partial, RunAs::Ourselves)?;
-    fs::rename(&partial, target).context("keep", target)
+    Ok(fs::rename(&partial, target).context("keep", target)?)
 }
 
 #[cfg(test)]

@@ -8,10 +8,11 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
+use ciphertoll_host::cache::{lock_file, with_suffix};
+use ciphertoll_record::Context;
 use nix::fcntl::{Flock, FlockArg};
 
-use crate::error::{Context, Error};
-use crate::host::cache::{lock_file, with_suffix};
+use crate::error::Error;
 
 /// Suffixes of a template's lock, of its keys, and of a template that is being removed.
 pub(crate) const LOCK: &str = ".lock";
@@ -24,7 +25,7 @@ const KEPT_FOR: Duration = Duration::from_hours(30 * 24);
 /// Records that a template is used now.
 pub(crate) fn mark_used(template: &Path) -> Result<(), Error> {
     let lock = with_suffix(template, LOCK);
-    lock_file(&lock)?.set_modified(SystemTime::now()).context("mark", &lock)
+    Ok(lock_file(&lock)?.set_modified(SystemTime::now()).context("mark", &lock)?)
 }
 
 /// Removes the templates that were not used for long before `now`, and returns their number. Templates that are locked or

@@ -6,13 +6,15 @@ use std::fs;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
+use ciphertoll_host::files::{self, PRIVATE_DIRECTORY};
+use ciphertoll_host::user::RunAs;
+use ciphertoll_model::ServerKey;
+use ciphertoll_record::Context;
+
 use super::certificates::{Certificate, NAME, VALID_DAYS};
 use super::credentials::ServerCertificate;
 use super::newer_openssl;
-use crate::error::{Context, Error};
-use crate::host::files::{self, PRIVATE_DIRECTORY};
-use crate::host::user::RunAs;
-use ciphertoll_model::ServerKey;
+use crate::error::Error;
 
 /// The program requires a file, even if everything is in its arguments.
 const CONFIG: &str = "[req]\ndistinguished_name = name\n[name]\n";
@@ -65,7 +67,7 @@ impl Issuer<'_> {
 
     fn read(&self, name: &str) -> Result<Vec<u8>, Error> {
         let path = self.place.join(name);
-        fs::read(&path).context("read", &path)
+        Ok(fs::read(&path).context("read", &path)?)
     }
 
     /// Makes `NAME.key` and `NAME.pem`, signed by `issuer`, or by itself.
@@ -99,7 +101,7 @@ impl Issuer<'_> {
             return Ok(());
         }
         let reason = String::from_utf8_lossy(&output.stderr).trim().to_owned();
-        Err(Error::Program { program: self.program.to_owned(), reason })
+        Err(ciphertoll_host::Error::Program { program: self.program.to_owned(), reason }.into())
     }
 }
 

@@ -4,15 +4,15 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use ciphertoll_fetch::debian::layout::{LIBRARIES, LOADER};
+use ciphertoll_fetch::fetchable::Fetchable;
+use ciphertoll_host::programs;
+use ciphertoll_host::programs::version_numbers;
 use ciphertoll_model::TlsLibrary;
 use ciphertoll_net::tls;
 
 use super::support::unavailable;
 use crate::error::Error;
-use crate::fetch::debian::layout::{LIBRARIES, LOADER};
-use crate::fetch::fetchable::Fetchable;
-use crate::host::programs;
-use crate::servers::build::version_numbers;
 
 /// The first OpenSSL with ML-KEM and ML-DSA.
 pub(crate) const POST_QUANTUM_OPENSSL: [u32; 2] = [3, 5];

@@ -1,13 +1,14 @@
 //! Checks whether the client's TLS library and a server support a path. Paths that they do not support are left out of a
 //! run with the reason. What only one engine lacks is in that engine's module.
 
+use ciphertoll_fetch::table::FETCHABLE;
+use ciphertoll_host::programs::version_numbers;
 use ciphertoll_model::{Engine, Group, ServerKey, TlsLibrary, TlsPath, TlsStart};
 use ciphertoll_net::tls;
 
 use super::newer_openssl::{ClientOpenSsl, POST_QUANTUM_OPENSSL};
 use crate::error::Error;
-use crate::fetch::table::FETCHABLE;
-use crate::servers::build::{Build, version_numbers};
+use crate::servers::build::Build;
 
 const POSTGRES_WITH_DIRECT_TLS: u32 = 17;
 

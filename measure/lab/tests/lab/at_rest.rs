@@ -2,7 +2,8 @@
 
 use std::time::{Duration, Instant};
 
-use ciphertoll_lab::{CpuMeter, Error, Server, Tables};
+use ciphertoll_host::accounting::CpuMeter;
+use ciphertoll_lab::{Error, Server, Tables};
 use ciphertoll_model::{AtRest, Auth, Engine, Storage};
 use ciphertoll_record::is_mounted;
 use nix::sys::signal::{Signal, kill};

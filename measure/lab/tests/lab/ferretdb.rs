@@ -9,7 +9,6 @@ use ciphertoll_lab::{ClientAccount, Error, LoadCounts, Server, Tables};
 use ciphertoll_model::{Auth, Endpoint, Engine, Path, SecurityLevel, ServerKey, ServerLevel, ycsb};
 use ciphertoll_net::blocking::Client;
 use ciphertoll_record::{ProcessEnd, ProcessIdentity};
-
 use ciphertoll_skip::missing;
 
 use crate::common::QueryText;
@@ -303,7 +302,7 @@ fn it_shuts_down_and_a_killed_one_is_reported() {
     let (pid, identity) = (nix::unistd::Pid::from_raw(server.pid()), process(&server));
     nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGKILL).unwrap();
     assert!(identity.wait(Duration::from_mins(1)).unwrap());
-    assert!(matches!(server.check_survived(), Err(Error::Died { .. })));
+    assert!(matches!(server.check_survived(), Err(Error::Host(ciphertoll_host::Error::Died { .. }))));
     drop(server);
     // The template is unchanged.
     let server = stand.start(&tables(), None).unwrap();

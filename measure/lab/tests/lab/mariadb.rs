@@ -8,7 +8,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use ciphertoll_lab::{Build, DataTemplate, Error, Lab, Sample, Server, ServerStart, Tables, find};
+use ciphertoll_host::accounting::Sample;
+use ciphertoll_lab::{Build, DataTemplate, Error, Lab, Server, ServerStart, Tables, find};
 use ciphertoll_model::{
     AtRest, Auth, Endpoint, Engine, Scale, SecurityLevel, ServerKey, ServerLevel, Settings,
 };
@@ -211,7 +212,9 @@ fn requested_settings_take_effect_or_are_reported() {
     assert!(said.starts_with("mariadb.back_log=99999999 did not take effect: MariaDB "), "{said}");
     drop(server);
     match fixture.start_with(&template, None, &["mariadb.innodb_bufer_pool_size=64M"]) {
-        Err(Error::Died { log_end, .. }) => assert!(log_end.contains("innodb_bufer_pool_size"), "{log_end}"),
+        Err(Error::Host(ciphertoll_host::Error::Died { log_end, .. })) => {
+            assert!(log_end.contains("innodb_bufer_pool_size"), "{log_end}");
+        }
         other => panic!("{:?}", other.map(|_| ())),
     }
 }
@@ -306,7 +309,7 @@ fn a_server_that_cannot_start_fails_early_with_the_reason() {
     fs::create_dir(&path).unwrap();
     let template = DataTemplate { path, tables: Tables::default(), at_rest: AtRest::None, keys: None };
     let Err(error) = fixture.start_on(&template, None) else { panic!("a server without tables started") };
-    assert!(matches!(error, Error::Died { .. }), "{error}");
+    assert!(matches!(error, Error::Host(ciphertoll_host::Error::Died { .. })), "{error}");
     assert!(error.to_string().contains("[ERROR]"), "{error}");
     assert!(!fixture.lab.scratch().path().join("m1").exists());
 }

@@ -209,7 +209,7 @@ fn settings_without_effect_are_reported() {
         assert!(said.starts_with("mysql.back_log=99999999 did not take effect: MySQL "), "{said}");
         drop(server);
         match stand.start_with(SecurityLevel::Default, &["mysql.innodb_bufer_pool_size=64M"]) {
-            Err(Error::Died { log_end, .. }) => {
+            Err(Error::Host(ciphertoll_host::Error::Died { log_end, .. })) => {
                 assert!(log_end.contains("innodb_bufer_pool_size"), "{log_end}");
             }
             other => panic!("{:?}", other.map(|_| ())),

@@ -1,11 +1,11 @@
 //! Servers with CPU affinity.
 
-use ciphertoll_lab::{Tables, split_processors};
+use ciphertoll_host::processors::split_processors;
+use ciphertoll_lab::Tables;
 use ciphertoll_model::{Auth, Engine};
+use ciphertoll_skip::not_for_all;
 use nix::sched::{CpuSet, sched_getaffinity};
 use nix::unistd::Pid;
-
-use ciphertoll_skip::not_for_all;
 
 use crate::common::QueryText;
 use crate::stand::{Stand, Way, connect};

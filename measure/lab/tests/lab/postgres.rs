@@ -3,7 +3,8 @@
 use std::fs;
 use std::sync::Arc;
 
-use ciphertoll_lab::{Build, Error, Lab, Sample, Server, ServerStart, Tables, find};
+use ciphertoll_host::accounting::Sample;
+use ciphertoll_lab::{Build, Error, Lab, Server, ServerStart, Tables, find};
 use ciphertoll_model::{
     Auth, ChannelBinding, Endpoint, Engine, Path, Scale, SecurityLevel, ServerKey, ServerLevel, Settings,
 };
@@ -163,7 +164,9 @@ fn requested_settings_take_effect_or_are_reported() {
     drop(server);
     for (setting, named) in [("postgres.work_mem=lots", "work_mem"), ("postgres.wrok_mem=1MB", "wrok_mem")] {
         match fixture.start_with(None, &[setting]) {
-            Err(Error::Died { log_end, .. }) => assert!(log_end.contains("contains errors"), "{log_end}"),
+            Err(Error::Host(ciphertoll_host::Error::Died { log_end, .. })) => {
+                assert!(log_end.contains("contains errors"), "{log_end}");
+            }
             other => panic!("{setting}: {:?}", other.map(|_| ())),
         }
         let log = fs::read_to_string(fixture.place.path().join("postgres.log")).unwrap();

@@ -8,8 +8,11 @@ use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use ciphertoll_host::exec::Provisions;
+use ciphertoll_host::spawn::{Child, Launch};
+use ciphertoll_host::user::RunAs;
 use ciphertoll_lab::proxy::{ProxyStart, RunningProxy, SocketAuth};
-use ciphertoll_lab::{Child, ClientAccount, Error, Launch, Provisions, RunAs, Server, Tables};
+use ciphertoll_lab::{ClientAccount, Error, Server, Tables};
 use ciphertoll_link::LinkProcess;
 use ciphertoll_model::{
     Auth, Clients, Endpoint, Engine, ExitCode, Group, Link, LinkKind, LinkShape, Path as NetworkPath, Proxy,
@@ -17,13 +20,12 @@ use ciphertoll_model::{
 };
 use ciphertoll_net::Address;
 use ciphertoll_net::blocking::Client;
+use ciphertoll_skip::{missing, no_proxy};
 use ciphertoll_wire::session::Login;
 use ciphertoll_wire::{Secret, postgres};
 
 use crate::capture::{Capture, MARKER};
 use crate::common::{self, QueryText};
-use ciphertoll_skip::{missing, no_proxy};
-
 use crate::stand::{Stand, Way, connect};
 
 const RTT: Link = Link::Emulated(LinkShape::of_rtt_us(2_000));

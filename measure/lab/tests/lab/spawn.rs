@@ -8,7 +8,9 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use ciphertoll_lab::{Child, EXEC_COMMAND, ExecRequest, Launch, Provisions, RunAs};
+use ciphertoll_host::exec::{EXEC_COMMAND, ExecRequest, Provisions};
+use ciphertoll_host::spawn::{Child, Launch};
+use ciphertoll_host::user::RunAs;
 use ciphertoll_record::{ProcessEnd, ProcessIdentity, Scratch, sweep};
 
 use crate::common;
@@ -151,7 +153,9 @@ fn a_child_has_its_affinity_or_does_not_start() {
         let log = fs::read_to_string(place.path().join("log")).unwrap();
         (success, log.lines().last().unwrap_or_default().to_owned())
     };
-    let Some(first) = ciphertoll_lab::split_processors().map(|apart| apart.client[0]) else { return };
+    let Some(first) = ciphertoll_host::processors::split_processors().map(|apart| apart.client[0]) else {
+        return;
+    };
     assert_eq!(run(Some(vec![first])), (true, format!("Cpus_allowed_list:\t{first}")));
     let (success, said) = run(Some(vec![u16::MAX]));
     assert!(!success && said.contains("set the CPU affinity to [65535]"), "{said}");

@@ -85,8 +85,10 @@ impl Stand {
         match server {
             Err(
                 error @ (Error::AtRestUnavailable(_)
-                | Error::StorageUnavailable(_)
-                | Error::ProgramMissing { .. }),
+                | Error::Host(
+                    ciphertoll_host::Error::StorageUnavailable(_)
+                    | ciphertoll_host::Error::ProgramMissing { .. },
+                )),
             ) => {
                 let told: fn(&Error) =
                     if matches!(at_rest, AtRest::Native | AtRest::Fscrypt) { not_for_all } else { missing };

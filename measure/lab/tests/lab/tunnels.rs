@@ -4,17 +4,19 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::Duration;
 
+use ciphertoll_host::exec::Provisions;
+use ciphertoll_host::spawn::{Child, Launch};
+use ciphertoll_host::user::RunAs;
 use ciphertoll_lab::tunnel::{RunningTunnel, TunnelStart};
-use ciphertoll_lab::{Child, Error, Launch, Provisions, RunAs, Server, Tables};
+use ciphertoll_lab::{Error, Server, Tables};
 use ciphertoll_link::LinkProcess;
 use ciphertoll_model::{
     Auth, Endpoint, Engine, ExitCode, Link, LinkKind, LinkShape, Path as NetworkPath, ServerLevel, Tunnel,
 };
+use ciphertoll_skip::missing;
 
 use crate::capture::{Capture, MARKER};
 use crate::common;
-use ciphertoll_skip::missing;
-
 use crate::stand::Stand;
 
 const RTT_US: u32 = 2_000;

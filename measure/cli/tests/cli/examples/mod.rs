@@ -10,13 +10,13 @@ use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 
-use ciphertoll_lab::Fetchable;
+use ciphertoll_fetch::Fetchable;
 use ciphertoll_model::ServerLevel;
 use ciphertoll_skip::not_for_all;
+use found::{Example, every_example};
 use serde_json::Value;
 
 use crate::support::{Answer, is, is_noise, real_server, text};
-use found::{Example, every_example};
 
 /// Builds that `make test` does not fetch: too large, or the same kind as another.
 const NOT_FETCHED: [&str; 3] = ["mysql-8.0", "debian-13:postgres-17", "pgbouncer"];

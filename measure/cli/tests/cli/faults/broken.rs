@@ -52,7 +52,7 @@ impl FakeServer {
 impl Drop for FakeServer {
     fn drop(&mut self) {
         // Removes the lock of the template that was never made from the cache.
-        let cache = ciphertoll_lab::cache_directory();
+        let cache = ciphertoll_host::cache::cache_directory();
         for entry in fs::read_dir(cache).into_iter().flatten().flatten() {
             if entry.file_name().to_string_lossy().starts_with("mariadb-0.0.") {
                 let _ = fs::remove_file(entry.path());

@@ -5,11 +5,12 @@ use std::fs;
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 
+use ciphertoll_host::files::{self, PUBLIC_FILE};
+use ciphertoll_host::user::RunAs;
+use ciphertoll_record::Context;
 use serde_json::json;
 
-use crate::error::{Context, Error};
-use crate::host::files::{self, PUBLIC_FILE};
-use crate::host::user::RunAs;
+use crate::error::Error;
 
 const COMPONENT: &str = "component_keyring_file";
 /// The manifest's name: the program's name with another extension.

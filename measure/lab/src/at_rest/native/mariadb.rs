@@ -2,6 +2,10 @@
 
 use std::path::Path;
 
+use ciphertoll_host::files::{self, PRIVATE_FILE};
+use ciphertoll_host::hex::hex;
+use ciphertoll_host::programs;
+use ciphertoll_host::user::RunAs;
 use openssl::hash::MessageDigest;
 use openssl::pkcs5::bytes_to_key;
 use openssl::rand::rand_bytes;
@@ -9,10 +13,6 @@ use openssl::symm::{Cipher, encrypt};
 
 use super::{NativeEncryption, NativeKeys, NativeProperties};
 use crate::error::Error;
-use crate::host::files::{self, PRIVATE_FILE};
-use crate::host::hex::hex;
-use crate::host::programs;
-use crate::host::user::RunAs;
 
 /// The encrypted keys, and the password that decrypts them. Both are on the same disk: they serve measurements only.
 const KEYS_FILE: &str = "keys.enc";
@@ -55,7 +55,7 @@ impl NativeEncryption for FileKeyManagement {
         let password = hex(password);
         let keys = encrypted(format!("1;{}\n", hex(key)).as_bytes(), password.as_bytes())?;
         files::write(&directory.join(KEYS_PASSWORD_FILE), password.as_bytes(), PRIVATE_FILE, owner)?;
-        files::write(&directory.join(KEYS_FILE), &keys, PRIVATE_FILE, owner)
+        Ok(files::write(&directory.join(KEYS_FILE), &keys, PRIVATE_FILE, owner)?)
     }
 
     fn options(&self, keys: NativeKeys<'_>) -> Vec<(&'static str, String)> {

@@ -2,11 +2,11 @@
 
 use std::path::{Path, PathBuf};
 
+use ciphertoll_host::user::RunAs;
 use ciphertoll_net::blocking::Client;
 
 use super::{NativeEncryption, NativeKeys, NativeProperties, component};
 use crate::error::Error;
-use crate::host::user::RunAs;
 use crate::servers::build::Build;
 use crate::servers::control;
 

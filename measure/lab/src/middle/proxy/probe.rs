@@ -6,13 +6,13 @@ use std::sync::mpsc;
 use std::thread;
 use std::time::{Duration, Instant};
 
+use ciphertoll_host::spawn::Child;
 use ciphertoll_model::Endpoint;
 use ciphertoll_net::Address;
 use ciphertoll_wire::Secret;
 
 use super::setup::ProxyStart;
 use crate::error::Error;
-use crate::host::spawn::Child;
 use crate::middle::listener::wait_until;
 use crate::servers::control::{self, ControlLogin};
 use crate::servers::encryption::ConnectionEncryption;
@@ -81,7 +81,7 @@ impl ProxyProbe {
             }
             child.check()?;
             if Instant::now() >= deadline {
-                return Err(child.too_slow(CONNECT_LIMIT, "no client reached the server".to_owned()));
+                return Err(child.too_slow(CONNECT_LIMIT, "no client reached the server".to_owned()).into());
             }
         }
     }

@@ -3,22 +3,22 @@
 use std::net::Ipv4Addr;
 use std::path::{Path, PathBuf};
 
+use ciphertoll_fetch::table::fetched_program;
+use ciphertoll_host::exec::Provisions;
+use ciphertoll_host::programs::{self, HOW_TO_GET_MYSQL_ROUTER, HOW_TO_GET_ODYSSEY, HOW_TO_GET_PROXYSQL};
+use ciphertoll_host::spawn::{Child, Launch};
 use ciphertoll_model::{Endpoint, ProxyFront, ProxyProgram};
 
 use super::setup::{ProxyContext, ProxyStart};
 use super::{mysqlrouter, odyssey, pgbouncer, probe, proxysql, sidecar};
 use crate::error::Error;
-use crate::fetch::table::fetched_program;
-use crate::host::exec::Provisions;
-use crate::host::programs::{self, HOW_TO_GET_MYSQL_ROUTER, HOW_TO_GET_ODYSSEY, HOW_TO_GET_PROXYSQL};
-use crate::host::spawn::{Child, Launch};
 use crate::middle::listener::{SocketProtocol, on_a_free_port, wait_for_listener};
 
 /// The file of a proxy's program: an installed one, or else the fetched one. The error says how to get it. `own` is this
 /// program, next to which the sidecar is.
 pub(super) fn proxy_program(program: ProxyProgram, own: &Path) -> Result<PathBuf, Error> {
     let how_to_get = match program {
-        ProxyProgram::Sidecar => return programs::find_sidecar(own),
+        ProxyProgram::Sidecar => return Ok(programs::find_sidecar(own)?),
         ProxyProgram::PgBouncer => programs::how_to_install("pgbouncer"),
         ProxyProgram::Odyssey => HOW_TO_GET_ODYSSEY.to_owned(),
         ProxyProgram::ProxySql => HOW_TO_GET_PROXYSQL.to_owned(),
@@ -26,7 +26,7 @@ pub(super) fn proxy_program(program: ProxyProgram, own: &Path) -> Result<PathBuf
     };
     let name = program.label();
     let found = programs::search(name).or_else(|| fetched_program(name));
-    found.ok_or(Error::ProgramMissing { program: name, how_to_get })
+    found.ok_or(ciphertoll_host::Error::ProgramMissing { program: name, how_to_get }.into())
 }
 
 /// Starts a proxy and waits until it listens; returns its address for clients.

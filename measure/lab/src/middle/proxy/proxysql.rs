@@ -3,11 +3,11 @@
 
 use std::path::PathBuf;
 
+use ciphertoll_host::hex::hex;
 use ciphertoll_model::{Endpoint, PoolMode};
 
 use super::setup::{ProxyCommand, ProxyContext, ProxyStart};
 use crate::error::Error;
-use crate::host::hex::hex;
 
 const ADMIN_PASSWORD_BYTES: usize = 16;
 /// For the only attempt to log in, so that a refusal is reported at once. Its TLS handshake has 1 s per round trip, which

@@ -5,26 +5,27 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
+use ciphertoll_host::accounting::CpuMeter;
+use ciphertoll_host::files::{self, PRIVATE_DIRECTORY};
+use ciphertoll_host::programs;
+use ciphertoll_host::spawn::Child;
+use ciphertoll_host::user::RunAs;
 use ciphertoll_model::{Endpoint, Leg, ProxyProgram};
+use ciphertoll_record::Context;
 use ciphertoll_wire::Secret;
 
 use super::probe::ProxyProbe;
 use super::setup::{ProxyContext, ProxyStart};
 use super::{program, sidecar};
-use crate::error::{Context, Error};
-use crate::host::accounting::CpuMeter;
-use crate::host::files::{self, PRIVATE_DIRECTORY};
-use crate::host::programs;
-use crate::host::spawn::Child;
-use crate::host::user::RunAs;
-use crate::host::workspace::Workspace;
+use crate::error::Error;
 use crate::servers::directory::PASS_THROUGH;
 use crate::servers::server::Server;
+use crate::workspace::Workspace;
 
 /// Finds the sidecar in the directory of this program or on PATH; the error says how to get it.
 pub fn sidecar_program() -> Result<PathBuf, Error> {
     let program = env::current_exe().context("find", Path::new("/proc/self/exe"))?;
-    programs::find_sidecar(&program)
+    Ok(programs::find_sidecar(&program)?)
 }
 
 /// Whether the proxy is asked for what the server does not report.
@@ -128,7 +129,7 @@ impl RunningProxy {
 
     /// Fails if the process has ended or is stopped.
     pub fn check(&mut self) -> Result<(), Error> {
-        self.child.check()
+        Ok(self.child.check()?)
     }
 }
 

@@ -5,14 +5,15 @@ use std::fs;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
+use ciphertoll_host::files::{self, PRIVATE_FILE};
 use ciphertoll_model::{Clients, Namespace, Proxy};
+use ciphertoll_record::Context;
 use ciphertoll_wire::Secret;
 
-use crate::error::{Context, Error};
-use crate::host::files::{self, PRIVATE_FILE};
-use crate::host::workspace::Workspace;
+use crate::error::Error;
 use crate::servers::server::Server;
 use crate::tls::credentials::ClientAccount;
+use crate::workspace::Workspace;
 
 pub struct ProxyStart<'a> {
     pub proxy: Proxy,

@@ -7,13 +7,14 @@ use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use ciphertoll_host::user::RunAs;
 use ciphertoll_model::{Endpoint, PoolMode};
+use ciphertoll_record::Context;
 use nix::unistd::geteuid;
 use serde::Deserialize;
 
 use super::setup::{ProxyCommand, ProxyContext, ProxyStart, SocketAuth};
-use crate::error::{Context, Error};
-use crate::host::user::RunAs;
+use crate::error::Error;
 use crate::servers::engine::{SidecarPassword, UrlSyntax};
 use crate::tls::newer_openssl::ClientOpenSsl;
 

@@ -5,14 +5,14 @@ use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
+use ciphertoll_host::exec::{Provisions, Rights};
+use ciphertoll_host::files::{self, PRIVATE_DIRECTORY, PRIVATE_FILE, PUBLIC_FILE};
+use ciphertoll_host::programs;
+use ciphertoll_host::user::RunAs;
 use ciphertoll_model::{Leg, OpenVpnCipher, ServerKey};
 
 use super::setup::{CpuOwner, Side, StartedTunnel, Traffic, TunnelContext, TunnelEnd, TunnelStart, VPN};
 use crate::error::Error;
-use crate::host::exec::{Provisions, Rights};
-use crate::host::files::{self, PRIVATE_DIRECTORY, PRIVATE_FILE, PUBLIC_FILE};
-use crate::host::programs;
-use crate::host::user::RunAs;
 use crate::middle::listener::{SocketProtocol, on_a_free_port, wait_for_listener, wait_until};
 use crate::servers::config::{CA_FILE, CERTIFICATE_FILE, CLIENT_CA_FILE, KEY_FILE};
 

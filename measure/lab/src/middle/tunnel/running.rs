@@ -4,16 +4,16 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use ciphertoll_host::accounting::CpuMeter;
+use ciphertoll_host::files::PRIVATE_DIRECTORY;
+use ciphertoll_host::programs;
+use ciphertoll_host::spawn::Child;
 use ciphertoll_model::{Endpoint, Leg, Tunnel};
 
 use super::setup::{CpuOwner, StartedTunnel, TunnelContext, TunnelStart};
 use super::{openvpn, ssh, stunnel, wireguard};
 use crate::error::Error;
-use crate::host::accounting::CpuMeter;
-use crate::host::files::PRIVATE_DIRECTORY;
-use crate::host::programs;
-use crate::host::spawn::Child;
-use crate::host::workspace::Workspace;
+use crate::workspace::Workspace;
 
 /// On drop, its processes are ended and its files are removed.
 pub struct RunningTunnel {
@@ -88,12 +88,11 @@ impl RunningTunnel {
     /// Fails if an end has ended or is stopped. If both have ended, because one does not run without the other, the error is
     /// about the one that was killed.
     pub fn check(&mut self) -> Result<(), Error> {
-        let mut failures: Vec<Error> =
+        let mut failures: Vec<ciphertoll_host::Error> =
             self.started.ends.iter_mut().filter_map(|end| end.check().err()).collect();
-        let was_killed =
-            |failure: &Error| matches!(failure, Error::Died { status, .. } if status.contains("signal"));
+        let was_killed = |failure: &ciphertoll_host::Error| matches!(failure, ciphertoll_host::Error::Died { status, .. } if status.contains("signal"));
         let first = failures.iter().position(was_killed).unwrap_or(0);
-        if failures.is_empty() { Ok(()) } else { Err(failures.swap_remove(first)) }
+        if failures.is_empty() { Ok(()) } else { Err(failures.swap_remove(first).into()) }
     }
 
     /// Process ids of the ends: the client's, the server's.

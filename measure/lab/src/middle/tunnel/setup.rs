@@ -6,17 +6,18 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::path::Path;
 use std::time::Instant;
 
+use ciphertoll_host::accounting::{proc, unexpected};
+use ciphertoll_host::exec::Provisions;
+use ciphertoll_host::processors::ProcessorSplit;
+use ciphertoll_host::spawn::{Child, Launch};
+use ciphertoll_host::user::RunAs;
 use ciphertoll_link::LinkProcess;
 use ciphertoll_model::{Endpoint, Leg, Link, LinkShape, Tunnel};
+use ciphertoll_record::Context;
 
-use crate::error::{Context, Error};
-use crate::host::accounting::{proc, unexpected};
-use crate::host::exec::Provisions;
-use crate::host::processors::ProcessorSplit;
-use crate::host::spawn::{Child, Launch};
-use crate::host::user::RunAs;
-use crate::host::workspace::Workspace;
+use crate::error::Error;
 use crate::servers::server::Server;
+use crate::workspace::Workspace;
 
 /// The addresses of the ends of a VPN: the client's, the server's.
 pub(crate) const VPN: [Ipv4Addr; 2] = [Ipv4Addr::new(10, 79, 0, 1), Ipv4Addr::new(10, 79, 0, 2)];
@@ -137,7 +138,7 @@ impl Traffic {
             Self::Written => written(&text),
             Self::Interface(name) => sent_through(&text, name),
         };
-        sent.ok_or_else(|| unexpected(&path))
+        Ok(sent.ok_or_else(|| unexpected(&path))?)
     }
 }
 

@@ -8,15 +8,16 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Instant;
 
+use ciphertoll_host::exec::{Provisions, Stdin};
+use ciphertoll_host::files::{self, PRIVATE_FILE};
+use ciphertoll_host::programs;
+use ciphertoll_host::user::RunAs;
 use ciphertoll_model::{Leg, SshSession, SshTunnel};
+use ciphertoll_record::Context;
 use nix::unistd::{User, geteuid};
 
 use super::setup::{CpuOwner, Side, StartedTunnel, Traffic, TunnelContext, TunnelEnd, TunnelStart};
-use crate::error::{Context, Error};
-use crate::host::exec::{Provisions, Stdin};
-use crate::host::files::{self, PRIVATE_FILE};
-use crate::host::programs;
-use crate::host::user::RunAs;
+use crate::error::Error;
 use crate::middle::listener::{SocketProtocol, on_a_free_port, wait_for_listener};
 
 /// The server's name in the client's known hosts, independent of its address.
@@ -134,12 +135,12 @@ fn write_configurations(place: &Path, ssh: SshTunnel) -> Result<(), Error> {
     let public = place.join(format!("{HOST_KEY}.pub"));
     let host_key = fs::read_to_string(&public).context("read", &public)?;
     let known = format!("{ALIAS} {host_key}");
-    files::write(&place.join(KNOWN_HOSTS), known.as_bytes(), PRIVATE_FILE, RunAs::Ourselves)
+    Ok(files::write(&place.join(KNOWN_HOSTS), known.as_bytes(), PRIVATE_FILE, RunAs::Ourselves)?)
 }
 
 fn make_keys(place: &Path) -> Result<(), Error> {
     let program = programs::find(&["ssh-keygen"], "openssh-client")?;
-    [HOST_KEY, USER_KEY].into_iter().try_for_each(|name| {
+    Ok([HOST_KEY, USER_KEY].into_iter().try_for_each(|name| {
         let mut command = Command::new(&program);
         command.args(["-q", "-t", "ed25519", "-N", "", "-C", ALIAS, "-f"]).arg(place.join(name));
         let output = command.stdin(Stdio::null()).output().context("start", &program)?;
@@ -147,9 +148,9 @@ fn make_keys(place: &Path) -> Result<(), Error> {
         if output.status.success() {
             Ok(())
         } else {
-            Err(Error::Program { program: program.clone(), reason: reason() })
+            Err(ciphertoll_host::Error::Program { program: program.clone(), reason: reason() })
         }
-    })
+    })?)
 }
 
 fn own_name() -> Result<String, Error> {

@@ -5,15 +5,15 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::Path;
 use std::time::Instant;
 
+use ciphertoll_host::exec::Provisions;
+use ciphertoll_host::files::{self, PRIVATE_FILE, PUBLIC_FILE};
+use ciphertoll_host::programs;
+use ciphertoll_host::spawn::Child;
+use ciphertoll_host::user::RunAs;
 use ciphertoll_model::{Leg, ServerKey};
 
 use super::setup::{CpuOwner, Side, StartedTunnel, Traffic, TunnelContext, TunnelEnd, TunnelStart};
 use crate::error::Error;
-use crate::host::exec::Provisions;
-use crate::host::files::{self, PRIVATE_FILE, PUBLIC_FILE};
-use crate::host::programs;
-use crate::host::spawn::Child;
-use crate::host::user::RunAs;
 use crate::middle::listener::{SocketProtocol, on_a_free_port, wait_for_listener};
 use crate::servers::config::{CA_FILE, CERTIFICATE_FILE, KEY_FILE};
 
@@ -65,7 +65,7 @@ fn write_credentials(context: &TunnelContext<'_>) -> Result<(), Error> {
     };
     write(CA_FILE, &authority.certificate_pem()?, PUBLIC_FILE)?;
     write(CERTIFICATE_FILE, &certificate.certificate_pem, PUBLIC_FILE)?;
-    write(KEY_FILE, &certificate.key_pem, PRIVATE_FILE)
+    Ok(write(KEY_FILE, &certificate.key_pem, PRIVATE_FILE)?)
 }
 
 fn start_end(

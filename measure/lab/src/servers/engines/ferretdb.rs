@@ -24,6 +24,8 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
+use ciphertoll_host::exec::Provisions;
+use ciphertoll_host::files;
 use ciphertoll_model::{Auth, Engine, Group, Resumption, ServerKey, TlsPath, TlsVersion};
 use ciphertoll_wire::Secret;
 use ciphertoll_wire::session::Login;
@@ -35,8 +37,6 @@ use crate::datasets::progress::LoadProgress;
 use crate::datasets::tables::Tables;
 use crate::documents::commands::{self, CONTROL_USER, command};
 use crate::error::Error;
-use crate::host::exec::Provisions;
-use crate::host::files;
 use crate::servers::binary;
 use crate::servers::build::Build;
 use crate::servers::config::{
@@ -239,7 +239,7 @@ impl ServerEngine for FerretDb {
 
     /// Reads the files: FerretDB relies on the system's page cache.
     fn prewarm(&self, _control: &ControlLogin, _tables: &Tables, data: &Path) -> Result<(), Error> {
-        files::read_directory(data)
+        Ok(files::read_directory(data)?)
     }
 
     fn connection_counts(&self, control: &ControlLogin) -> Result<ConnectionCounts, Error> {

@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
+use ciphertoll_host::programs::version_numbers;
 use ciphertoll_model::{Auth, Engine, SecurityLevel, TlsPath};
 use ciphertoll_wire::{Secret, mysql};
 
@@ -9,7 +10,7 @@ use super::mysql_family::queries::{self, first_accounts, native_hash};
 use super::mysql_family::{CONTROL_USER, MySqlVariant, SHARED_PROPERTIES};
 use crate::at_rest::native::mariadb::FileKeyManagement;
 use crate::error::Error;
-use crate::servers::build::{Build, version_numbers};
+use crate::servers::build::Build;
 use crate::servers::control::{self, ControlLogin};
 use crate::servers::engine::{EngineProperties, ServerDescription};
 use crate::tls::support::{TlsServer, check_openssl, check_requested_start};

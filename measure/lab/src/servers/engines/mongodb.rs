@@ -6,6 +6,7 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
+use ciphertoll_host::programs::version_numbers;
 use ciphertoll_model::{Auth, Engine, TlsPath, ycsb};
 use ciphertoll_wire::Secret;
 use ciphertoll_wire::session::Login;
@@ -18,7 +19,7 @@ use crate::datasets::tables::Tables;
 use crate::documents::commands::{self, CONTROL_USER, DATABASE, command, number};
 use crate::error::Error;
 use crate::servers::binary;
-use crate::servers::build::{Build, version_numbers};
+use crate::servers::build::Build;
 use crate::servers::config::{AccessControl, COMBINED_FILE, CertificateRequest, Config, Network};
 use crate::servers::control::{self, ADMIN, ControlLogin};
 use crate::servers::counters::ConnectionCounts;

@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
+use ciphertoll_host::programs::version_numbers;
 use ciphertoll_model::{Auth, Engine, SecurityLevel, TlsPath, TlsVersion};
 use ciphertoll_wire::{Secret, mysql};
 
@@ -11,7 +12,7 @@ use super::sha_crypt;
 use crate::at_rest::native::mysql::KeyringFile;
 use crate::error::Error;
 use crate::servers::binary;
-use crate::servers::build::{Build, version_numbers};
+use crate::servers::build::Build;
 use crate::servers::config::ListenAddress;
 use crate::servers::control::{self, ControlLogin};
 use crate::servers::engine::{EngineProperties, PreparedLogin, ServerDescription};

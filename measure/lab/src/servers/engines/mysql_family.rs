@@ -7,6 +7,8 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use ciphertoll_host::files::{self, PRIVATE_FILE};
+use ciphertoll_host::user::RunAs;
 use ciphertoll_model::{Auth, Engine, SecurityLevel, TlsPath};
 use ciphertoll_net::blocking::Client;
 use ciphertoll_wire::session::Login;
@@ -19,8 +21,6 @@ use crate::datasets::progress::LoadProgress;
 use crate::datasets::sysbench;
 use crate::datasets::tables::Tables;
 use crate::error::Error;
-use crate::host::files::{self, PRIVATE_FILE};
-use crate::host::user::RunAs;
 use crate::servers::binary;
 use crate::servers::build::Build;
 use crate::servers::config::{ClientRequirements, Config};

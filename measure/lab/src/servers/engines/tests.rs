@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use ciphertoll_model::{Auth, Engine, Group, SecurityLevel};
+use ciphertoll_record::{LONGEST_SOCKET_BELOW_ROOT, MAX_SOCKET_BYTES};
 
 use super::of;
 use crate::error::Error;
@@ -294,4 +295,15 @@ fn ml_kem(engine: Engine, release: &str, tls_library: Option<&str>) -> Result<()
     let path = path.as_tls().unwrap();
     assert_eq!(path.group, Some(Group::X25519MlKem768));
     of(engine).check_tls(path, TlsServer { name: "a server", release, tls_library })
+}
+
+#[test]
+fn the_longest_socket_of_every_engine_fits() {
+    let longest_root =
+        PathBuf::from(format!("/{}", "x".repeat(MAX_SOCKET_BYTES - LONGEST_SOCKET_BELOW_ROOT - 1)));
+    let lengths = Engine::ALL.map(|engine| {
+        let run = longest_root.join("0123abcd/template-0123/run");
+        of(engine).socket_path(&run, u16::MAX).as_os_str().len()
+    });
+    assert_eq!(lengths.iter().max(), Some(&MAX_SOCKET_BYTES), "{lengths:?}");
 }

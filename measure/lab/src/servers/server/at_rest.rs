@@ -1,5 +1,8 @@
 //! Encryption of a server's files.
 
+use ciphertoll_host::accounting::CpuMeter;
+use ciphertoll_host::files::{self, PRIVATE_DIRECTORY};
+use ciphertoll_host::storage;
 use ciphertoll_model::{AtRest, Storage};
 
 use super::Server;
@@ -9,19 +12,16 @@ use crate::at_rest::mount::{EncryptedMount, MountPaths};
 use crate::at_rest::native;
 use crate::at_rest::proof::{self, Proof};
 use crate::error::Error;
-use crate::host::accounting::CpuMeter;
-use crate::host::files::{self, PRIVATE_DIRECTORY};
-use crate::host::storage;
-use crate::host::workspace::Workspace;
 use crate::servers::directory::ServerDirectory;
 use crate::servers::engines;
 use crate::servers::launch::ServerStart;
+use crate::workspace::Workspace;
 
 /// The size of the server's tmpfs, with additional space for an encrypting file system; 0 on a disk.
 pub(super) fn tmpfs_bytes(workspace: &Workspace, start: &ServerStart<'_>) -> Result<u64, Error> {
     match workspace.storage {
         Storage::Disk => Ok(0),
-        Storage::Tmpfs => storage::space_for(&start.template.path).map(|bytes| bytes + bytes / 4),
+        Storage::Tmpfs => Ok(storage::space_for(&start.template.path).map(|bytes| bytes + bytes / 4)?),
     }
 }
 

@@ -4,9 +4,11 @@ use std::fs::{self, File, OpenOptions};
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::time::{Duration, Instant};
 
+use ciphertoll_host::files::PRIVATE_FILE;
+use ciphertoll_record::Context;
+
 use super::Server;
-use crate::error::{Context, Error};
-use crate::host::files::PRIVATE_FILE;
+use crate::error::Error;
 
 /// Written before each sync: the page size of PostgreSQL's tables and WAL.
 const BYTES: usize = 8_192;

@@ -6,6 +6,10 @@ use std::net::{IpAddr, SocketAddr};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
+use ciphertoll_host::exec::{Provisions, Rights};
+use ciphertoll_host::files::{self, PRIVATE_FILE};
+use ciphertoll_host::programs;
+use ciphertoll_host::user::RunAs;
 use ciphertoll_link::{LinkEnd, LinkProcess};
 
 use super::super::setup::{
@@ -13,10 +17,6 @@ use super::super::setup::{
 };
 use super::{INTERFACE, KEEPALIVE_S, X25519Key, clear, configure, leg_of, unavailable};
 use crate::error::Error;
-use crate::host::exec::{Provisions, Rights};
-use crate::host::files::{self, PRIVATE_FILE};
-use crate::host::programs;
-use crate::host::user::RunAs;
 use crate::middle::listener::{on_a_free_port, wait_until};
 
 /// The kernel's name of the interface type.
@@ -96,7 +96,7 @@ fn run(
     match child.wait(WG_LIMIT)? {
         Some(status) if status.success() => Ok(child.output()),
         Some(_) => Err(unavailable(format!("wg fails: {}", child.output().trim()))),
-        None => Err(child.too_slow(WG_LIMIT, "still running".to_owned())),
+        None => Err(child.too_slow(WG_LIMIT, "still running".to_owned()).into()),
     }
 }
 

@@ -3,6 +3,8 @@
 mod kernel;
 mod userspace;
 
+use ciphertoll_host::hex::hex;
+use ciphertoll_host::programs;
 use ciphertoll_link::{Interface, LinkEnd, LinkProcess};
 use ciphertoll_model::Leg;
 use openssl::base64::encode_block;
@@ -10,8 +12,6 @@ use openssl::pkey::{PKey, Private};
 
 use super::setup::{StartedTunnel, TunnelContext, TunnelStart, VPN};
 use crate::error::Error;
-use crate::host::hex::hex;
-use crate::host::programs;
 
 const INTERFACE: &str = "wg0";
 /// A packet of 1500 bytes minus the headers of IPv6, UDP and WireGuard, as `wg-quick` chooses.

@@ -9,6 +9,10 @@ use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
+use ciphertoll_host::exec::{Provisions, Rights};
+use ciphertoll_host::programs;
+use ciphertoll_host::spawn::Child;
+use ciphertoll_record::Context;
 use nix::sys::socket::getsockopt;
 use nix::sys::socket::sockopt::PeerCredentials;
 
@@ -16,10 +20,7 @@ use super::super::setup::{
     CpuOwner, Side, StartedTunnel, Traffic, TunnelContext, TunnelEnd, TunnelStart, VPN,
 };
 use super::{INTERFACE, KEEPALIVE_S, X25519Key, configure, leg_of, unavailable};
-use crate::error::{Context, Error};
-use crate::host::exec::{Provisions, Rights};
-use crate::host::programs;
-use crate::host::spawn::Child;
+use crate::error::Error;
 use crate::middle::listener::{on_a_free_port, wait_until};
 
 /// Single addresses: the tunnel has two.
@@ -104,7 +105,7 @@ fn set_command(own: &X25519Key, port: Option<u16>, peer: &WireGuardPeer<'_>) -> 
 /// Connects to the control socket; `None` if the process does not listen yet.
 fn connect(end: &Child) -> Result<Option<UnixStream>, Error> {
     let path = control_socket(end);
-    connect_to(&path, end.pid()).context("connect to", &path)
+    Ok(connect_to(&path, end.pid()).context("connect to", &path)?)
 }
 
 /// Connects if `listener` is the process that listens on the socket. The path may exist before the process listens; the

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use ciphertoll_host::hex::hex;
 use ciphertoll_net::blocking::Client;
 use ciphertoll_wire::Secret;
 use sha1::{Digest, Sha1};
@@ -9,7 +10,6 @@ use sha1::{Digest, Sha1};
 use super::{CONTROL_USER, USER};
 use crate::datasets::sysbench;
 use crate::error::Error;
-use crate::host::hex::hex;
 use crate::servers::control::{self, ControlLogin};
 use crate::servers::counters::{ConnectionCounts, Counters};
 use crate::servers::engine::UnmetSetting;

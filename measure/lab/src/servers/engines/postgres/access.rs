@@ -3,17 +3,18 @@
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
 
+use ciphertoll_host::files::{self, PRIVATE_FILE, PUBLIC_FILE};
+use ciphertoll_host::hex::hex;
+use ciphertoll_host::user::RunAs;
 use ciphertoll_model::{Auth, ClientCertificate};
 use ciphertoll_net::blocking::Client;
+use ciphertoll_record::Context;
 use ciphertoll_wire::{Secret, scram};
 use nix::unistd::{User, geteuid};
 use openssl::hash::{MessageDigest, hash};
 
 use crate::datasets::sysbench;
-use crate::error::{Context, Error};
-use crate::host::files::{self, PRIVATE_FILE, PUBLIC_FILE};
-use crate::host::hex::hex;
-use crate::host::user::RunAs;
+use crate::error::Error;
 use crate::servers::config::{CLIENT_CA_FILE, CertificateRequest};
 use crate::servers::control::{self, ControlLogin};
 use crate::servers::directory::ServerDirectory;
@@ -38,7 +39,7 @@ pub(crate) fn write_access_rules(directory: &ServerDirectory, owner: RunAs) -> R
     files::write(&path, access_rules().as_bytes(), PRIVATE_FILE, owner)?;
     let user = User::from_uid(geteuid()).ok().flatten();
     let name = user.map(|user| user.name).ok_or_else(|| {
-        Error::NoServerUser(format!(
+        ciphertoll_host::Error::NoServerUser(format!(
             "PostgreSQL requires a user name, but the user id {} has none",
             geteuid()
         ))
@@ -156,9 +157,9 @@ pub(crate) fn write_certificate_request(
         CertificateRequest::Sent => {
             let authority = directory.root.join(CLIENT_CA_FILE).display().to_string().replace('\'', "''");
             let text = format!("ssl_ca_file = '{authority}'\n");
-            files::write(&path, text.as_bytes(), PUBLIC_FILE, RunAs::Ourselves)
+            Ok(files::write(&path, text.as_bytes(), PUBLIC_FILE, RunAs::Ourselves)?)
         }
-        CertificateRequest::Omitted => std::fs::remove_file(&path).context("remove", &path),
+        CertificateRequest::Omitted => Ok(std::fs::remove_file(&path).context("remove", &path)?),
     }
 }
 

@@ -3,12 +3,12 @@
 use std::fmt::Write;
 use std::path::Path;
 
+use ciphertoll_host::programs::version_numbers;
 use ciphertoll_model::cache::default_buffers;
 use ciphertoll_model::{Clients, Engine, SecurityLevel};
 
 use super::SEVERAL_GROUPS;
 use super::access::{certificate_request_file, identity_map};
-use crate::servers::build::version_numbers;
 use crate::servers::config::{CERTIFICATE_FILE, Config, KEY_FILE, Network};
 use crate::tls::support::has_openssl_with_ml_kem;
 

@@ -8,6 +8,8 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use ciphertoll_host::exec::{Provisions, SharedMemory};
+use ciphertoll_host::user::RunAs;
 use ciphertoll_model::{Engine, Resumption, TlsPath, TlsStart};
 use ciphertoll_net::blocking::Client;
 use ciphertoll_wire::session::Login;
@@ -22,8 +24,6 @@ use crate::datasets::progress::LoadProgress;
 use crate::datasets::sysbench;
 use crate::datasets::tables::Tables;
 use crate::error::Error;
-use crate::host::exec::{Provisions, SharedMemory};
-use crate::host::user::RunAs;
 use crate::servers::binary;
 use crate::servers::build::Build;
 use crate::servers::config::{ClientRequirements, Config};
