@@ -1,9 +1,13 @@
 //! Messages of tests that are skipped, completely or in part. In CI, a test that needs what the project's own
 //! scripts install fails instead.
 
+mod pool;
+
 use std::fmt::Display;
 
 use ciphertoll_model::{Engine, ProxyProgram};
+
+pub use self::pool::Pool;
 
 /// `true` in CI.
 const CI: &str = "CI";

@@ -33,15 +33,23 @@ enum TestKind {
     Integration,
 }
 
-/// A process that runs one test, or all of a binary.
+/// A process that runs tests of a binary.
 #[derive(Debug)]
 pub(crate) struct TestProcess {
     pub(crate) crate_name: String,
     pub(crate) name: String,
     pub(crate) executable: PathBuf,
     pub(crate) directory: PathBuf,
-    /// The only test to run; all if absent.
-    pub(crate) test: Option<String>,
+    pub(crate) tests: Tests,
+}
+
+/// Tests of a binary.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Tests {
+    All,
+    /// Those whose kind this is: they share servers (libtest-mimic, `[KIND] NAME`).
+    OfKind(String),
+    One(String),
 }
 
 impl TestBinary {
@@ -65,18 +73,19 @@ impl TestBinary {
         })
     }
 
-    fn process(&self, test: Option<String>) -> TestProcess {
-        let part = match (&test, self.kind) {
-            (Some(test), _) => format!("{}::{test}", self.target),
-            (None, TestKind::Integration) => self.target.clone(),
-            (None, TestKind::Unit) => format!("{} (unit tests)", self.target),
+    fn process(&self, tests: Tests) -> TestProcess {
+        let part = match (&tests, self.kind) {
+            (Tests::One(test), _) => format!("{}::{test}", self.target),
+            (Tests::OfKind(kind), _) => format!("{}::[{kind}]", self.target),
+            (Tests::All, TestKind::Integration) => self.target.clone(),
+            (Tests::All, TestKind::Unit) => format!("{} (unit tests)", self.target),
         };
         TestProcess {
             crate_name: self.crate_name.clone(),
             name: format!("{}: {part}", self.crate_name),
             executable: self.executable.clone(),
             directory: self.directory.clone(),
-            test,
+            tests,
         }
     }
 }
@@ -84,16 +93,19 @@ impl TestBinary {
 impl TestProcess {
     /// Whether this is a binary that runs its cases itself.
     pub(crate) fn has_many_cases(&self) -> bool {
-        self.test.is_none()
+        !matches!(self.tests, Tests::One(_))
     }
 
     pub(crate) fn command(&self) -> Command {
         let mut command = Command::new(&self.executable);
         command.current_dir(&self.directory).env("CARGO_MANIFEST_DIR", &self.directory).env("CARGO", cargo());
         command.stdin(Stdio::null());
-        if let Some(test) = &self.test {
+        match &self.tests {
+            Tests::All => {}
+            // The runner has enough processes at a time.
+            Tests::OfKind(kind) => drop(command.args(["--test-threads", "1", &format!("[{kind}]")])),
             // The output of a test goes to its log, passed or not: it may say what was skipped.
-            command.args(["--exact", "--nocapture", test]);
+            Tests::One(test) => drop(command.args(["--exact", "--nocapture", test])),
         }
         command
     }
@@ -116,25 +128,49 @@ pub(crate) fn build() -> Result<Vec<TestBinary>> {
     Ok(messages.context("cargo's messages")?.iter().filter_map(TestBinary::from_message).collect())
 }
 
-/// One process for each integration test, or one for the binary.
-pub(crate) fn processes_of(binary: &TestBinary) -> Result<Vec<TestProcess>> {
-    let tests = match binary.kind {
+/// The processes for the tests whose names are chosen: one for each integration test, each kind of them, or the binary.
+pub(crate) fn processes_of(
+    binary: &TestBinary,
+    is_chosen: impl Fn(&str) -> bool,
+) -> Result<Vec<TestProcess>> {
+    let listed = match binary.kind {
         TestKind::Unit => Vec::new(),
         TestKind::Integration => list(binary)?,
     };
-    if tests.is_empty() {
-        return Ok(vec![binary.process(None)]);
+    let mut processes: Vec<TestProcess> = Vec::new();
+    let mut add = |tests: Tests| {
+        let process = binary.process(tests);
+        let is_new = !processes.iter().any(|known| known.name == process.name);
+        let is_chosen = is_chosen(&process.name);
+        if is_new && is_chosen {
+            processes.push(process);
+        }
+        is_chosen
+    };
+    if listed.is_empty() {
+        add(Tests::All);
     }
-    Ok(tests.into_iter().map(|test| binary.process(Some(test))).collect())
+    for test in listed {
+        let is_with_its_kind = kind_of(&test).is_some_and(|kind| add(Tests::OfKind(kind)));
+        if !is_with_its_kind {
+            add(Tests::One(test));
+        }
+    }
+    Ok(processes)
 }
 
-/// The names that libtest lists; none for a binary with a harness of its own.
+/// The names that are listed; none for a harness that does not list.
 fn list(binary: &TestBinary) -> Result<Vec<String>> {
-    let mut command = binary.process(None).command();
+    let mut command = binary.process(Tests::All).command();
     let output = command.args(["--list", "--format", "terse"]).output();
     let output = output.with_context(|| format!("list the tests of {}", binary.executable.display()))?;
     ensure!(output.status.success(), "{} does not list its tests", binary.executable.display());
     Ok(String::from_utf8_lossy(&output.stdout).lines().filter_map(listed).collect())
+}
+
+/// The kind in `[KIND] NAME`.
+fn kind_of(test: &str) -> Option<String> {
+    test.strip_prefix('[')?.split_once("] ").map(|(kind, _)| kind.to_owned())
 }
 
 fn listed(line: &str) -> Option<String> {
@@ -165,10 +201,11 @@ mod tests {
         let binary = TestBinary::from_message(&artifact("test", true)).unwrap();
         assert_eq!((binary.kind, binary.crate_name.as_str()), (TestKind::Integration, "cli"));
         assert_eq!(binary.target_directory(), Some(Path::new("/src/target")));
-        assert_eq!(binary.process(Some("a::b".into())).name, "cli: cli::a::b");
-        assert_eq!(binary.process(None).name, "cli: cli");
+        assert_eq!(binary.process(Tests::One("a::b".into())).name, "cli: cli::a::b");
+        assert_eq!(binary.process(Tests::All).name, "cli: cli");
+        assert_eq!(binary.process(Tests::OfKind("postgres leaks".into())).name, "cli: cli::[postgres leaks]");
         let unit = TestBinary::from_message(&artifact("bin", true)).unwrap();
-        assert_eq!(unit.process(None).name, "cli: cli (unit tests)");
+        assert_eq!(unit.process(Tests::All).name, "cli: cli (unit tests)");
         assert_eq!(TestBinary::from_message(&artifact("bin", false)), None);
         assert_eq!(TestBinary::from_message(&json!({ "reason": "build-finished", "success": true })), None);
     }
@@ -177,5 +214,7 @@ mod tests {
     fn libtests_list_is_read() {
         let list = "a::b: test\n\nc: benchmark\nd: test\n";
         assert_eq!(list.lines().filter_map(listed).collect::<Vec<_>>(), ["a::b", "d"]);
+        assert_eq!(kind_of("[postgres leaks] no state remains").as_deref(), Some("postgres leaks"));
+        assert_eq!(kind_of("a::b"), None);
     }
 }

@@ -3,8 +3,8 @@
 //!
 //! `cargo test` runs one test binary at a time, and most integration tests wait for servers and links: two processors
 //! are half idle. Here integration tests have one process each, so that all of them run beside each other; the unit tests
-//! of a crate share one, because they are short. A test binary without libtest's harness, which starts its servers once
-//! for all of its cases, is one process, too.
+//! of a crate share one, because they are short. Tests that share servers have a kind (`[KIND] NAME`, libtest-mimic) and
+//! one process for each kind.
 
 mod binaries;
 mod processes;
@@ -32,10 +32,10 @@ const JOBS_PER_PROCESSOR: usize = 3;
 /// How long each test took, for the order of the next run.
 const SECONDS_FILE: &str = "test-seconds.json";
 
-/// Run the workspace's tests in parallel, one process per integration test
+/// Run the workspace's tests in parallel, one process for each integration test or kind of tests
 #[derive(Parser)]
 struct RunnerArguments {
-    /// Run only tests with one of these texts in their name, such as `cli::faults`
+    /// Run only tests with one of these texts in their name, such as `cli::faults` or `with tracked resets`
     filters: Vec<String>,
     /// Number of processes at a time [default: three for each processor]
     #[arg(long)]
@@ -62,8 +62,7 @@ fn run(arguments: &RunnerArguments) -> Result<ExitCode> {
     let (logs, seconds_file) = (target.join("test-logs"), target.join(SECONDS_FILE));
     let mut processes = Vec::new();
     for binary in &binaries {
-        processes
-            .extend(processes_of(binary)?.into_iter().filter(|process| is_chosen(&process.name, arguments)));
+        processes.extend(processes_of(binary, |name| is_chosen(name, arguments))?);
     }
     ensure!(!processes.is_empty(), "no test has a name with {}", arguments.filters.join(" or "));
     let known = read_seconds(&seconds_file);
@@ -168,25 +167,26 @@ fn say(line: &str) -> Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::binaries::Tests;
 
-    fn process(crate_name: &str, name: &str, test: Option<&str>) -> TestProcess {
+    fn process(crate_name: &str, name: &str, tests: Tests) -> TestProcess {
         TestProcess {
             crate_name: crate_name.into(),
             name: name.into(),
             executable: "/bin/true".into(),
             directory: "/".into(),
-            test: test.map(ToOwned::to_owned),
+            tests,
         }
     }
 
     #[test]
     fn unknown_tests_come_first_and_known_ones_by_their_time() {
         let mut processes = vec![
-            process("cli", "cli::short", Some("short")),
-            process("cli", "cli::new", Some("new")),
-            process("cli", "cli::long", Some("long")),
-            process("wire", "wire::new", Some("new")),
-            process("proxy", "proxy", None),
+            process("cli", "cli::short", Tests::One("short".into())),
+            process("cli", "cli::new", Tests::One("new".into())),
+            process("cli", "cli::long", Tests::One("long".into())),
+            process("wire", "wire::new", Tests::One("new".into())),
+            process("proxy", "proxy", Tests::All),
         ];
         let known = BTreeMap::from([("cli::short".to_owned(), 0.5), ("cli::long".to_owned(), 30.0)]);
         put_in_order(&mut processes, &known);

@@ -77,8 +77,9 @@ impl Finished {
     /// What its tests say that they have skipped.
     pub(crate) fn skipped(&self) -> Vec<String> {
         let output = self.output();
-        let lines = String::from_utf8_lossy(&output).lines().map(ToOwned::to_owned).collect::<Vec<_>>();
-        lines.into_iter().filter(|line| line.starts_with(SKIPPED)).collect()
+        let output = String::from_utf8_lossy(&output);
+        // The harness may have begun the line with the name of the test.
+        output.lines().filter_map(|line| line.find(SKIPPED).map(|at| line[at..].to_owned())).collect()
     }
 }
 
@@ -169,13 +170,14 @@ fn locked<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::binaries::Tests;
 
     fn shell(name: &str, directory: &Path, script: &str) -> TestProcess {
         let executable = directory.join(name);
         fs::write(&executable, format!("#!/bin/sh\n{script}\n")).unwrap();
         fs::set_permissions(&executable, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
         let (crate_name, directory) = ("crate".into(), directory.to_owned());
-        TestProcess { crate_name, name: name.into(), executable, directory, test: None }
+        TestProcess { crate_name, name: name.into(), executable, directory, tests: Tests::All }
     }
 
     #[test]

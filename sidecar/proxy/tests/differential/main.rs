@@ -12,11 +12,10 @@ mod postgres;
 mod process;
 mod proxies;
 mod random;
+#[path = "../proxy/server.rs"]
+mod server;
 mod session;
 mod shrink;
-#[expect(dead_code, reason = "shared with the tests of the proxy, which use more of it")]
-#[path = "../proxy/site.rs"]
-mod site;
 mod waiting;
 
 use std::process::ExitCode;

@@ -12,8 +12,8 @@ use ciphertoll_wire::postgres::startup::encode_cancel_request;
 use nix::sys::signal::Signal;
 
 use crate::Case;
+use crate::fixture::{Fixture, Proxy, RawClient};
 use crate::operations::await_that;
-use crate::site::{Proxy, RawClient, Site};
 
 pub(crate) const CASES: [Case; 12] = [
     ("psql: queries, transactions, errors, prepared statements", queries),
@@ -30,9 +30,9 @@ pub(crate) const CASES: [Case; 12] = [
     ("byte by byte", byte_by_byte),
 ];
 
-fn queries(site: &mut Site) {
+fn queries(fixture: &mut Fixture) {
     // One connection only: a client that comes before the previous session is cleaned up waits.
-    let mut proxy = site.proxy(&["--pool-size", "1"]);
+    let mut proxy = fixture.proxy(&["--pool-size", "1"]);
     assert_eq!(proxy.sql(&["SELECT 6 * 7"]), "42");
     let rolled_back = ["CREATE TEMP TABLE t (n int)", "BEGIN", "INSERT INTO t VALUES (1)", "ROLLBACK"];
     let counted = [&rolled_back[..], &["SELECT count(*) FROM t"]].concat();
@@ -47,8 +47,8 @@ fn queries(site: &mut Site) {
     assert_eq!(more.count(), 1);
 }
 
-fn copies(site: &mut Site) {
-    let proxy = site.proxy(&[]);
+fn copies(fixture: &mut Fixture) {
+    let proxy = fixture.proxy(&[]);
     let rows: Vec<String> = (0..50_000).map(|number| format!("{number}\trow number {number}\n")).collect();
     let rows = rows.concat();
     let mut psql = proxy.psql(&[
@@ -68,10 +68,10 @@ fn copies(site: &mut Site) {
     assert!(output.stdout == rows.as_bytes(), "{} bytes of {}", output.stdout.len(), rows.len());
 }
 
-fn large_results(site: &mut Site) {
-    const ROWS: usize = 65_536;
+fn large_results(fixture: &mut Fixture) {
+    const ROWS: usize = 16_384;
     const WIDTH: usize = 1_024;
-    let proxy = site.proxy(&[]);
+    let proxy = fixture.proxy(&[]);
     let sql = format!("SELECT lpad(n::text, {WIDTH}, '.') FROM generate_series(1, {ROWS}) n");
     let output = proxy.sql(&[&sql]);
     let lines: Vec<&str> = output.lines().collect();
@@ -80,15 +80,15 @@ fn large_results(site: &mut Site) {
         assert_eq!(line.len(), WIDTH);
         assert_eq!(line.trim_start_matches('.').parse(), Ok(number));
     }
-    // A row of 64 MB, larger than any buffer.
-    let big = proxy.sql(&["SELECT repeat('x', 67108864)"]);
-    assert!(big.len() == 1 << 26 && big.bytes().all(|byte| byte == b'x'));
+    // A row of 16 MiB, larger than any buffer.
+    let big = proxy.sql(&["SELECT repeat('x', 16777216)"]);
+    assert!(big.len() == 1 << 24 && big.bytes().all(|byte| byte == b'x'));
     let length = proxy.sql(&["SELECT 'after'"]);
     assert_eq!(length, "after");
 }
 
-fn our_client(site: &mut Site) {
-    let proxy = site.proxy(&[]);
+fn our_client(fixture: &mut Fixture) {
+    let proxy = fixture.proxy(&[]);
     let mut client = proxy.client();
     let rows = client.query("SELECT 'a', NULL UNION ALL SELECT 'b', 'c'").expect("rows");
     assert_eq!(rows.len(), 2);
@@ -109,8 +109,8 @@ pub(crate) fn try_one(client: &mut Client, sql: &str) -> Result<String, Error> {
     Ok(String::from_utf8(value.unwrap_or_default()).expect("text"))
 }
 
-fn settings(site: &mut Site) {
-    let proxy = site.proxy(&["--pool-size", "1"]);
+fn settings(fixture: &mut Fixture) {
+    let proxy = fixture.proxy(&["--pool-size", "1"]);
     let show = |settings: &[(&str, &str)], name: &str| {
         let mut raw = proxy.raw(settings);
         let greeting = raw.answer();
@@ -144,10 +144,10 @@ fn settings(site: &mut Site) {
     assert_eq!(show(&[], "TimeZone").0, before);
 }
 
-fn encrypted(site: &mut Site) {
-    let password = String::from_utf8(site.password()).expect("text");
+fn encrypted(fixture: &mut Fixture) {
+    let password = String::from_utf8(fixture.password()).expect("text");
     for library in ["rustls", "openssl"] {
-        let mut proxy = site.proxy(&["--tls-library", library]);
+        let mut proxy = fixture.proxy(&["--tls-library", library]);
         let sql = "SELECT ssl, version FROM pg_stat_ssl WHERE pid = pg_backend_pid()";
         assert_eq!(proxy.sql(&[sql]), "t|TLSv1.3");
         let line = proxy.process.await_line("event=server-connected");
@@ -157,8 +157,8 @@ fn encrypted(site: &mut Site) {
     }
 }
 
-fn pipelined(site: &mut Site) {
-    let proxy = site.proxy(&[]);
+fn pipelined(fixture: &mut Fixture) {
+    let proxy = fixture.proxy(&[]);
     let mut raw = proxy.raw(&[]);
     raw.answer();
     let mut bytes = Vec::new();
@@ -175,8 +175,8 @@ fn pipelined(site: &mut Site) {
     }
 }
 
-fn cancel(site: &mut Site) {
-    let proxy = site.proxy(&[]);
+fn cancel(fixture: &mut Fixture) {
+    let proxy = fixture.proxy(&[]);
     let (mut sleeper, mut other) = (proxy.raw(&[]), proxy.raw(&[]));
     sleeper.answer();
     other.answer();
@@ -219,8 +219,8 @@ pub(crate) fn cancel_request(process_id: u32, key: &[u8]) -> Vec<u8> {
     bytes
 }
 
-fn late_cancel(site: &mut Site) {
-    let proxy = site.proxy(&["--pool-size", "1"]);
+fn late_cancel(fixture: &mut Fixture) {
+    let proxy = fixture.proxy(&["--pool-size", "1"]);
     for _ in 0..40 {
         let mut raw = proxy.raw(&[]);
         raw.answer();
@@ -234,8 +234,8 @@ fn late_cancel(site: &mut Site) {
     }
 }
 
-fn pgbench(site: &mut Site) {
-    let proxy = site.proxy(&["--pool-size", "4"]);
+fn pgbench(fixture: &mut Fixture) {
+    let proxy = fixture.proxy(&["--pool-size", "4"]);
     let script = proxy.directory.join("script.sql");
     std::fs::write(&script, "SELECT count(*) FROM sbtest1 WHERE id < 100;\n").expect("ours to write");
     for mode in [&["-C"][..], &["-M", "prepared"], &["-M", "extended", "-C"]] {
@@ -250,8 +250,8 @@ fn pgbench(site: &mut Site) {
     }
 }
 
-fn nonces(site: &mut Site) {
-    let proxy = site.proxy(&["--pool-size", "3"]);
+fn nonces(fixture: &mut Fixture) {
+    let proxy = fixture.proxy(&["--pool-size", "3"]);
     thread::scope(|scope| {
         for client_loop in 0..8 {
             let proxy: &Proxy = &proxy;
@@ -268,8 +268,8 @@ fn nonces(site: &mut Site) {
     });
 }
 
-fn byte_by_byte(site: &mut Site) {
-    let proxy = site.proxy(&[]);
+fn byte_by_byte(fixture: &mut Fixture) {
+    let proxy = fixture.proxy(&[]);
     let mut raw = proxy.raw(&[]);
     raw.answer();
     let mut bytes = Vec::new();

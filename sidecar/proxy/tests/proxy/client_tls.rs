@@ -20,8 +20,9 @@ use nix::sys::signal::Signal;
 
 use crate::Case;
 use crate::cases::one;
+use crate::fixture::{Fixture, Proxy};
 use crate::operations::{await_that, second_user, settings, write_secret};
-use crate::site::{LONG, Proxy, Site};
+use crate::process::LONG;
 
 pub(crate) const CASES: [Case; 7] = [
     ("TLS clients need a password, and plaintext is refused", by_tls),
@@ -70,10 +71,10 @@ impl TestCertificates {
         ["--tls-cert".to_owned(), certificate, "--tls-key".to_owned(), key]
     }
 
-    fn proxy(&self, site: &mut Site, more: &[&str]) -> Proxy {
+    fn proxy(&self, fixture: &mut Fixture, more: &[&str]) -> Proxy {
         let own = self.arguments();
         let arguments = [&own.each_ref().map(String::as_str)[..], more].concat();
-        site.proxy_at("tcp:127.0.0.1:0", &site.url(""), PathBuf::new(), 0, &arguments)
+        fixture.proxy_at("tcp:127.0.0.1:0", &fixture.url(""), PathBuf::new(), 0, &arguments)
     }
 }
 
@@ -103,10 +104,10 @@ fn assert_ends(output: &Output, succeeds: bool, expected: &str) {
     );
 }
 
-fn by_tls(site: &mut Site) {
+fn by_tls(fixture: &mut Fixture) {
     let certificates = TestCertificates::new();
-    let proxy = certificates.proxy(site, &[]);
-    let password = String::from_utf8(site.password()).expect("text");
+    let proxy = certificates.proxy(fixture, &[]);
+    let password = String::from_utf8(fixture.password()).expect("text");
     let user = proxy.user.clone();
     let with = |mode: &str, ca: &Path| {
         vec![format!("user={user}"), format!("sslmode={mode}"), part("sslrootcert", ca)]
@@ -115,7 +116,7 @@ fn by_tls(site: &mut Site) {
     assert_ends(&run(&proxy, &with("verify-full", &ca), &password), true, &user);
     assert_ends(&run(&proxy, &with("verify-full", &ca), "wrong"), false, "password authentication failed");
     assert_ends(&run(&proxy, &with("disable", &ca), &password), false, "requires TLS");
-    let elsewhere = site.server().ca_file();
+    let elsewhere = fixture.server().ca_file();
     assert_ends(
         &run(&proxy, &with("verify-full", &elsewhere), &password),
         false,
@@ -129,8 +130,8 @@ fn by_tls(site: &mut Site) {
     assert!(big.stdout.len() > 3_000_000 && big.status.success(), "{}", String::from_utf8_lossy(&big.stderr));
 }
 
-fn early_query(site: &mut Site) {
-    let proxy = site.proxy(&[]);
+fn early_query(fixture: &mut Fixture) {
+    let proxy = fixture.proxy(&[]);
     // First with a connection that must be opened, then with one that is open.
     for _ in 0..2 {
         let mut bytes = Vec::new();
@@ -145,15 +146,15 @@ fn early_query(site: &mut Site) {
     }
 }
 
-fn several(site: &mut Site) {
-    let mut proxy = site.proxy(&["--listen", "tcp:127.0.0.1:0", "--pool-size", "1"]);
+fn several(fixture: &mut Fixture) {
+    let mut proxy = fixture.proxy(&["--listen", "tcp:127.0.0.1:0", "--pool-size", "1"]);
     let line = proxy.process.await_line("event=listening");
     let port = line.split("at=tcp:127.0.0.1:").nth(1).and_then(|rest| rest.split(' ').next());
     let process = one(&mut proxy.client(), "SELECT pg_backend_pid()");
     let socket = proxy.port;
     proxy.port = port.and_then(|digits| digits.parse().ok()).expect("a port");
     // A connection of the same pool, but only with a password.
-    let mut by_tcp = proxy.tcp_client(site.password()).expect("the right password");
+    let mut by_tcp = proxy.tcp_client(fixture.password()).expect("the right password");
     assert_eq!(one(&mut by_tcp, "SELECT pg_backend_pid()"), process);
     drop(by_tcp);
     assert!(proxy.tcp_client(Vec::new()).is_err());
@@ -163,9 +164,9 @@ fn several(site: &mut Site) {
     assert!(!proxy.socket().exists());
 }
 
-fn direct(site: &mut Site) {
+fn direct(fixture: &mut Fixture) {
     let certificates = TestCertificates::new();
-    let proxy = certificates.proxy(site, &[]);
+    let proxy = certificates.proxy(fixture, &[]);
     for (encryption, server) in [
         (PostgresTlsMode::DirectTls, "127.0.0.1"),
         (PostgresTlsMode::Tls, "127.0.0.1"),
@@ -185,7 +186,7 @@ fn direct(site: &mut Site) {
         };
         let login = Login::Postgres(Arc::new(postgres::PostgresLogin {
             user: proxy.user.clone(),
-            password: Secret::new(site.password()),
+            password: Secret::new(fixture.password()),
             database: Some(proxy.database.clone()),
             encryption,
             channel_binding: postgres::ChannelBinding::Preferred,
@@ -201,10 +202,10 @@ fn direct(site: &mut Site) {
     }
 }
 
-fn no_handshake(site: &mut Site) {
+fn no_handshake(fixture: &mut Fixture) {
     let certificates = TestCertificates::new();
     let (_directory, file) = settings("[limits]\nlogin-time = \"3s\"\n");
-    let mut proxy = certificates.proxy(site, &["--config", &file]);
+    let mut proxy = certificates.proxy(fixture, &["--config", &file]);
     let mut request = Vec::new();
     encode_tls_request(&mut request);
     let mut startup = Vec::new();
@@ -232,20 +233,20 @@ fn no_handshake(site: &mut Site) {
     silent.read_to_end(&mut answer).expect("the end");
     assert_eq!(answer, b"S");
     proxy.process.await_line("did not log in in time");
-    let password = String::from_utf8(site.password()).expect("text");
+    let password = String::from_utf8(fixture.password()).expect("text");
     let parts = [format!("user={}", proxy.user), "sslmode=require".to_owned()];
     // The short time limit holds for psql, too.
     await_that("others can log in", || run(&proxy, &parts, &password).status.success());
     assert_ends(&run(&proxy, &parts, &password), true, &proxy.user);
 }
 
-fn certificates(site: &mut Site) {
+fn certificates(fixture: &mut Fixture) {
     let certificates = TestCertificates::new();
     let (directory, file) = settings("[[user]]\nname = \"second\"\npassword-file = \"second\"\n");
-    let second = second_user(site, directory.path());
+    let second = second_user(fixture, directory.path());
     let ca = certificates.path("ca.pem");
     let ca_text = ca.display().to_string();
-    let proxy = certificates.proxy(site, &["--config", &file, "--tls-client-ca", &ca_text]);
+    let proxy = certificates.proxy(fixture, &["--config", &file, "--tls-client-ca", &ca_text]);
     let other_authority = Authority::generate().expect("another authority");
     certificates.write("own", &certificates.authority.issue_to_client(&proxy.user).expect("a certificate"));
     certificates.write("second", &certificates.authority.issue_to_client(&second).expect("a certificate"));
@@ -277,10 +278,10 @@ fn long_lived(proxy: &Proxy, parts: &[String], password: &str) -> Child {
     command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("psql runs")
 }
 
-fn rotated(site: &mut Site) {
+fn rotated(fixture: &mut Fixture) {
     let certificates = TestCertificates::new();
-    let mut proxy = certificates.proxy(site, &[]);
-    let password = String::from_utf8(site.password()).expect("text");
+    let mut proxy = certificates.proxy(fixture, &[]);
+    let password = String::from_utf8(fixture.password()).expect("text");
     let parts = |ca: &Path| {
         vec![format!("user={}", proxy.user), "sslmode=verify-full".to_owned(), part("sslrootcert", ca)]
     };

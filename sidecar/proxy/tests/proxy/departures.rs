@@ -10,8 +10,8 @@ use ciphertoll_wire::postgres::command::{
 
 use crate::Case;
 use crate::cases::{one, try_one};
+use crate::fixture::{Fixture, RawClient};
 use crate::operations::{await_that, in_queue_time};
-use crate::site::{RawClient, Site};
 
 pub(crate) const CASES: [Case; 4] = [
     ("commands in front of the end of a client are executed and answered", answered),
@@ -58,8 +58,8 @@ fn kinds(raw: &mut RawClient) -> String {
     kinds
 }
 
-fn answered(site: &mut Site) {
-    let proxy = site.proxy(&["--pool-size", "1"]);
+fn answered(fixture: &mut Fixture) {
+    let proxy = fixture.proxy(&["--pool-size", "1"]);
     proxy.client().query("CREATE TABLE IF NOT EXISTS left_by (n int)").expect("a table");
     for end in ENDS {
         proxy.client().query("TRUNCATE left_by").expect("an empty table");
@@ -77,9 +77,9 @@ fn answered(site: &mut Site) {
     }
 }
 
-fn long_answer(site: &mut Site) {
+fn long_answer(fixture: &mut Fixture) {
     const BYTES: usize = 20 << 20;
-    let proxy = site.proxy(&["--pool-size", "1"]);
+    let proxy = fixture.proxy(&["--pool-size", "1"]);
     for end in ENDS {
         let mut raw = proxy.raw(&[]);
         raw.answer();
@@ -90,8 +90,8 @@ fn long_answer(site: &mut Site) {
     }
 }
 
-fn waiting(site: &mut Site) {
-    let proxy = site.proxy(&["--pool-size", "1"]);
+fn waiting(fixture: &mut Fixture) {
+    let proxy = fixture.proxy(&["--pool-size", "1"]);
     in_queue_time(|| {
         for end in ENDS {
             let mut holder = proxy.try_client()?;
@@ -107,8 +107,8 @@ fn waiting(site: &mut Site) {
     });
 }
 
-fn unfinished(site: &mut Site) {
-    let proxy = site.proxy(&["--pool-size", "1"]);
+fn unfinished(fixture: &mut Fixture) {
+    let proxy = fixture.proxy(&["--pool-size", "1"]);
     let process = || one(&mut proxy.client(), "SELECT pg_backend_pid()");
     for end in ENDS {
         let before = process();

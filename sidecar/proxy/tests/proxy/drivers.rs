@@ -7,14 +7,14 @@ use ciphertoll_lab::Server;
 use ciphertoll_skip::missing;
 
 use crate::Case;
-use crate::site::Site;
+use crate::fixture::Fixture;
 
 pub(crate) const CASES: [Case; 8] = [
     ("driver: psql", psql),
     ("driver: tokio-postgres", tokio_postgres),
-    ("driver: psycopg2", |site| python(site, "psycopg2")),
-    ("driver: psycopg", |site| python(site, "psycopg")),
-    ("driver: asyncpg", |site| python(site, "asyncpg")),
+    ("driver: psycopg2", |fixture| python(fixture, "psycopg2")),
+    ("driver: psycopg", |fixture| python(fixture, "psycopg")),
+    ("driver: asyncpg", |fixture| python(fixture, "asyncpg")),
     ("driver: JDBC", jdbc),
     ("driver: node-postgres", node),
     ("driver: pgx", pgx),
@@ -24,18 +24,18 @@ pub(crate) const CASES: [Case; 8] = [
 pub(crate) const PYTHON: &str = "/usr/bin/python3";
 const JDBC: &str = "/usr/share/java/postgresql.jar";
 
-fn psql(site: &mut Site) {
-    // Site::open has checked that psql is installed.
-    same(site, || {
+fn psql(fixture: &mut Fixture) {
+    // Fixture::open has checked that psql is installed.
+    same(fixture, || {
         let mut command = Command::new("psql");
         command.args(["-X", "-A", "-v", "ON_ERROR_STOP=1", "-f"]).arg(sources().join("drivers.sql"));
         command
     });
 }
 
-fn tokio_postgres(site: &mut Site) {
+fn tokio_postgres(fixture: &mut Fixture) {
     let Some(program) = example("driver_tokio_postgres") else { return };
-    same(site, || Command::new(&program));
+    same(fixture, || Command::new(&program));
 }
 
 pub(crate) fn imports(module: &str) -> bool {
@@ -50,52 +50,52 @@ pub(crate) fn compiles_with(driver: &str) -> bool {
     compiles.is_ok() && Path::new(driver).exists()
 }
 
-fn python(site: &mut Site, driver: &str) {
+fn python(fixture: &mut Fixture, driver: &str) {
     if !imports(driver) {
         return missing(&format!("{driver} is not here (the package python3-{driver})"));
     }
-    same(site, || {
+    same(fixture, || {
         let mut command = Command::new(PYTHON);
         command.arg(sources().join("drivers.py")).arg(driver);
         command
     });
 }
 
-fn jdbc(site: &mut Site) {
+fn jdbc(fixture: &mut Fixture) {
     if !compiles_with(JDBC) {
         let what = "JDBC is not here (the packages default-jdk-headless and libpostgresql-jdbc-java)";
         return missing(what);
     }
-    same(site, || {
+    same(fixture, || {
         let mut command = Command::new("java");
         command.args(["-cp", JDBC]).arg(sources().join("Drivers.java"));
         command
     });
 }
 
-fn node(site: &mut Site) {
+fn node(fixture: &mut Fixture) {
     let modules = fetched().join("node_modules");
     if !modules.join("pg").is_dir() {
         return missing("node-postgres is not here (scripts/fetch-drivers, npm)");
     }
-    same(site, || {
+    same(fixture, || {
         let mut command = Command::new("node");
         command.arg(sources().join("drivers.js")).env("NODE_PATH", &modules);
         command
     });
 }
 
-fn pgx(site: &mut Site) {
+fn pgx(fixture: &mut Fixture) {
     let program = fetched().join("pgx");
     if !program.is_file() {
         return missing("pgx is not here (scripts/fetch-drivers, go)");
     }
-    same(site, || Command::new(&program));
+    same(fixture, || Command::new(&program));
 }
 
 /// Runs the program without and with a proxy: both must print the same, and something.
-fn same(site: &mut Site, program: impl Fn() -> Command) {
-    let password = String::from_utf8(site.password()).expect("passwords here are text");
+fn same(fixture: &mut Fixture, program: impl Fn() -> Command) {
+    let password = String::from_utf8(fixture.password()).expect("passwords here are text");
     let through = |port: u16, encryption: &str, server: &Server| {
         let mut command = program();
         command
@@ -111,10 +111,11 @@ fn same(site: &mut Site, program: impl Fn() -> Command) {
             .stdin(Stdio::null());
         output_of(&mut command, encryption)
     };
-    let direct = through(site.server_port(), "require", site.server());
-    let proxy = site.proxy_at("tcp:127.0.0.1:0", &site.url(""), PathBuf::new(), 0, &["--pool-size", "2"]);
+    let direct = through(fixture.server_port(), "require", fixture.server());
+    let proxy =
+        fixture.proxy_at("tcp:127.0.0.1:0", &fixture.url(""), PathBuf::new(), 0, &["--pool-size", "2"]);
     for round in ["first", "second"] {
-        let proxied = through(proxy.port, "disable", site.server());
+        let proxied = through(proxy.port, "disable", fixture.server());
         assert_eq!(proxied, direct, "for the {round} time");
     }
 }

@@ -12,7 +12,7 @@ use ciphertoll_wire::postgres::server::{
     Authentication, write_authentication, write_command_complete, write_ready_for_query,
 };
 
-use crate::site::LONG;
+use crate::process::LONG;
 
 const CANCEL_REQUEST: u32 = 80_877_102;
 

@@ -12,8 +12,9 @@ use ciphertoll_wire::postgres::{Parameters, Response, TransactionStatus};
 
 use crate::Case;
 use crate::cases::one;
+use crate::fixture::{Fixture, Proxy, RawClient};
 use crate::operations::await_that;
-use crate::site::{LONG, Proxy, RawClient, Site};
+use crate::process::LONG;
 
 pub(crate) const CASES: [Case; 8] = [
     ("garbage from a client closes only that client", garbage),
@@ -26,8 +27,8 @@ pub(crate) const CASES: [Case; 8] = [
     ("a server that goes away and comes back", restarted),
 ];
 
-fn garbage(site: &mut Site) {
-    let proxy = site.proxy(&[]);
+fn garbage(fixture: &mut Fixture) {
+    let proxy = fixture.proxy(&[]);
     let mut bystander = proxy.client();
     for bytes in [&b"GET / HTTP/1.1\r\n\r\n"[..], b"\xff\xff\xff\xff\xff\xff\xff\xff", b"\0\0\0\x04"] {
         let mut raw = proxy.raw_silent();
@@ -45,8 +46,8 @@ fn garbage(site: &mut Site) {
 }
 
 /// The server behaviour that pipelined resets rely on. Here the proxy passes the commands on as a client's.
-fn failed_reset(site: &mut Site) {
-    let proxy = site.proxy(&[]);
+fn failed_reset(fixture: &mut Fixture) {
+    let proxy = fixture.proxy(&[]);
     let mut raw = proxy.raw(&[]);
     raw.answer();
     let take_over = |settings: &[(&str, &str)], commit, sql: &str| {
@@ -105,9 +106,9 @@ fn probed(raw: &mut RawClient, command: &str) -> PipelinedCommit {
     probe.commit()
 }
 
-fn stalled_client(site: &mut Site) {
+fn stalled_client(fixture: &mut Fixture) {
     const BYTES: usize = 32 << 20;
-    let proxy = site.proxy(&[]);
+    let proxy = fixture.proxy(&[]);
     let mut raw = proxy.raw(&[]);
     raw.answer();
     raw.query(&format!("SELECT repeat('x', {BYTES})"));
@@ -134,11 +135,11 @@ fn stalled_client(site: &mut Site) {
     writer.join().expect("no panic").expect("all is taken");
 }
 
-fn disconnects_at_any_byte(site: &mut Site) {
-    let proxy = site.proxy(&["--pool-size", "2"]);
+fn disconnects_at_any_byte(fixture: &mut Fixture) {
+    let proxy = fixture.proxy(&["--pool-size", "2"]);
     let mut complete = Vec::new();
-    let user = site.server().user();
-    let database = site.server().database();
+    let user = fixture.server().user();
+    let database = fixture.server().database();
     ciphertoll_wire::postgres::startup::encode_startup(
         &mut complete,
         &[("user", user), ("database", database)],
@@ -152,8 +153,8 @@ fn disconnects_at_any_byte(site: &mut Site) {
     assert_eq!(one(&mut proxy.client(), "SELECT 1"), "1");
 }
 
-fn killed(site: &mut Site) {
-    let proxy = site.proxy(&[]);
+fn killed(fixture: &mut Fixture) {
+    let proxy = fixture.proxy(&[]);
     let mut raw = proxy.raw(&[]);
     raw.answer();
     let mut other = proxy.client();
@@ -173,11 +174,11 @@ fn killed(site: &mut Site) {
     assert_ne!(one(&mut proxy.client(), "SELECT pg_backend_pid()"), idle);
 }
 
-fn killed_under_load(site: &mut Site) {
+fn killed_under_load(fixture: &mut Fixture) {
     const CLIENTS: usize = 8;
     const ROUNDS: usize = 100;
-    let proxy = site.proxy(&["--pool-size", "4"]);
-    let mut control = site.control();
+    let proxy = fixture.proxy(&["--pool-size", "4"]);
+    let mut control = fixture.control();
     let (mut answered, mut lost_answers) = (0, 0);
     thread::scope(|scope| {
         let proxy: &Proxy = &proxy;
@@ -223,13 +224,13 @@ fn killed_under_load(site: &mut Site) {
     assert_eq!(one(&mut proxy.client(), "SELECT 1"), "1");
 }
 
-fn unverified(site: &mut Site) {
+fn unverified(fixture: &mut Fixture) {
     // No authority of the system has signed the server's certificate.
-    let ca = site.server().ca_file().display().to_string();
-    let url = site.url("").replace(&ca, "system");
+    let ca = fixture.server().ca_file().display().to_string();
+    let url = fixture.url("").replace(&ca, "system");
     let directory = tempfile::tempdir().expect("a directory");
     let listen = format!("unix:{}/.s.PGSQL.6432", directory.path().display());
-    let proxy = site.proxy_at(&listen, &url, directory.path().to_owned(), 6432, &[]);
+    let proxy = fixture.proxy_at(&listen, &url, directory.path().to_owned(), 6432, &[]);
     let answer = proxy.raw(&[]).answer();
     assert_eq!(RawClient::error_state(&answer).as_deref(), Some("08001"));
     let is_reported =
@@ -237,13 +238,13 @@ fn unverified(site: &mut Site) {
     assert!(is_reported, "{answer:?}");
 }
 
-fn restarted(site: &mut Site) {
-    let mut proxy = site.proxy(&[]);
+fn restarted(fixture: &mut Fixture) {
+    let mut proxy = fixture.proxy(&[]);
     let (mut long_lived, mut idle) = (proxy.raw(&[]), proxy.raw(&[]));
     long_lived.answer();
     idle.answer();
     drop(idle);
-    let mut control = site.control();
+    let mut control = fixture.control();
     // A server process that is still sending when the server crashes cannot tell its client.
     let sending = format!(
         "SELECT count(*) FROM pg_stat_activity WHERE usename = '{}' AND wait_event IS DISTINCT FROM 'ClientRead'",

@@ -4,8 +4,8 @@ use ciphertoll_wire::postgres::command::{encode_describe_statement, encode_parse
 
 use crate::Case;
 use crate::cases::one;
+use crate::fixture::{Fixture, Proxy, RawClient};
 use crate::operations::{admin_of, await_that, samples};
-use crate::site::{Proxy, RawClient, Site};
 
 pub(crate) const CASES: [Case; 4] = [
     ("no session state reaches the next client", state),
@@ -24,12 +24,12 @@ fn backend(proxy: &Proxy) -> String {
     one(&mut proxy.client(), "SELECT pg_backend_pid()")
 }
 
-fn state(site: &mut Site) {
-    nothing_leaks(&site.proxy(&["--pool-size", "1"]));
+fn state(fixture: &mut Fixture) {
+    nothing_leaks(&fixture.proxy(&["--pool-size", "1"]));
 }
 
-fn tracked(site: &mut Site) {
-    let proxy = site.proxy(&["--pool-size", "1", "--reset", "tracked", "--admin", "tcp:127.0.0.1:0"]);
+fn tracked(fixture: &mut Fixture) {
+    let proxy = fixture.proxy(&["--pool-size", "1", "--reset", "tracked", "--admin", "tcp:127.0.0.1:0"]);
     nothing_leaks(&proxy);
     let admin = admin_of(&proxy);
     let skipped = || samples(admin)["skipped_resets_total"];
@@ -92,8 +92,8 @@ fn nothing_leaks(proxy: &Proxy) {
 }
 
 /// The reset is sent in front of the next client's settings or first command, and always sent.
-fn pending_reset(site: &mut Site) {
-    let proxy = site.proxy(&["--pool-size", "1"]);
+fn pending_reset(fixture: &mut Fixture) {
+    let proxy = fixture.proxy(&["--pool-size", "1"]);
     let before = backend(&proxy);
     let session = |settings: &[(&str, &str)], query: &str| {
         let mut raw = proxy.raw(settings);
@@ -143,7 +143,7 @@ fn pending_reset(site: &mut Site) {
     holder.query("CREATE TEMP TABLE seen_by_others (n int)");
     holder.answer();
     drop(holder);
-    let mut other = site.control();
+    let mut other = fixture.control();
     let seen = "SELECT count(*) FROM pg_class WHERE relname = 'seen_by_others'";
     await_that("its table is dropped", || one(&mut other, seen) == "0");
     // What a view has done is not seen, so the reset waits for the next client, but not until it sends something.
@@ -160,8 +160,8 @@ fn pending_reset(site: &mut Site) {
     assert_eq!(&row.1[6..], clean.as_bytes());
 }
 
-fn transactions(site: &mut Site) {
-    let proxy = site.proxy(&["--pool-size", "1"]);
+fn transactions(fixture: &mut Fixture) {
+    let proxy = fixture.proxy(&["--pool-size", "1"]);
     let before = backend(&proxy);
     proxy.client().query("DROP TABLE IF EXISTS kept").expect("no table");
     let mut client = proxy.client();
@@ -176,8 +176,8 @@ fn transactions(site: &mut Site) {
     assert_eq!(backend(&proxy), before);
 }
 
-fn unknown_state(site: &mut Site) {
-    let mut proxy = site.proxy(&["--pool-size", "1"]);
+fn unknown_state(fixture: &mut Fixture) {
+    let mut proxy = fixture.proxy(&["--pool-size", "1"]);
     let leave_functions: [fn(&mut RawClient); 3] = [
         |raw| raw.query("SELECT pg_sleep(5)"),
         |raw| {

@@ -9,8 +9,9 @@ use nix::sys::signal::Signal;
 
 use crate::Case;
 use crate::cases::one;
+use crate::fixture::{Fixture, RawClient};
 use crate::operations::in_queue_time;
-use crate::site::{LONG, RawClient, Site};
+use crate::process::LONG;
 
 pub(crate) const CASES: [Case; 8] = [
     ("a client waits for a connection up to the queue time", queue),
@@ -23,41 +24,41 @@ pub(crate) const CASES: [Case; 8] = [
     ("unusable settings are refused at the start", refused_at_start),
 ];
 
-fn queue(site: &mut Site) {
-    let proxy = site.proxy(&["--pool-size", "1", "--queue-time", "0.5"]);
+fn queue(fixture: &mut Fixture) {
+    let proxy = fixture.proxy(&["--pool-size", "1", "--queue-time", "0.5"]);
     let mut first = in_queue_time(|| proxy.try_client());
     let Err(error) = proxy.try_client() else { panic!("there was a second connection") };
     assert!(error.is_too_many_connections(), "{error}");
     assert!(error.to_string().contains("no server connection became free within 0.5 s"), "{error}");
     assert_eq!(one(&mut first, "SELECT 1"), "1");
     // A waiting client is served when the first one disconnects.
-    let proxy = site.proxy(&["--pool-size", "1"]);
+    let proxy = fixture.proxy(&["--pool-size", "1"]);
     let first = proxy.client();
     let mut waiting = proxy.raw(&[]);
     drop(first);
     assert_eq!(waiting.answer().last().map(|(kind, _)| *kind), Some(b'Z'));
 }
 
-fn old_and_idle(site: &mut Site) {
-    let mut proxy = site.proxy(&["--idle-time", "0.3"]);
+fn old_and_idle(fixture: &mut Fixture) {
+    let mut proxy = fixture.proxy(&["--idle-time", "0.3"]);
     let before = one(&mut proxy.client(), "SELECT pg_backend_pid()");
     proxy.process.await_line("it was idle for too long");
     assert_ne!(one(&mut proxy.client(), "SELECT pg_backend_pid()"), before);
-    let mut proxy = site.proxy(&["--max-age", "0"]);
+    let mut proxy = fixture.proxy(&["--max-age", "0"]);
     let before = one(&mut proxy.client(), "SELECT pg_backend_pid()");
     proxy.process.await_line("it is old");
     assert_ne!(one(&mut proxy.client(), "SELECT pg_backend_pid()"), before);
 }
 
-fn too_many(site: &mut Site) {
-    let proxy = site.proxy(&["--max-clients", "2"]);
+fn too_many(fixture: &mut Fixture) {
+    let proxy = fixture.proxy(&["--max-clients", "2"]);
     let clients = [proxy.client(), proxy.client()];
     assert_eq!(RawClient::error_state(&proxy.raw(&[]).answer()).as_deref(), Some("53300"));
     drop(clients);
 }
 
-fn other_databases(site: &mut Site) {
-    let proxy = site.proxy(&["--pool-size", "1"]);
+fn other_databases(fixture: &mut Fixture) {
+    let proxy = fixture.proxy(&["--pool-size", "1"]);
     assert_eq!(one(&mut proxy.client(), "SELECT 1"), "1");
     // The idle connection to the first database is evicted.
     let answer = proxy.raw(&[("database", "no_such_database")]).answer();
@@ -66,20 +67,20 @@ fn other_databases(site: &mut Site) {
     assert_eq!(one(&mut proxy.client(), "SELECT 1"), "1");
 }
 
-fn tcp(site: &mut Site) {
-    let proxy = site.proxy_at("tcp:127.0.0.1:0", &site.url(""), PathBuf::new(), 0, &[]);
-    let mut client = proxy.tcp_client(site.password()).expect("the right password");
+fn tcp(fixture: &mut Fixture) {
+    let proxy = fixture.proxy_at("tcp:127.0.0.1:0", &fixture.url(""), PathBuf::new(), 0, &[]);
+    let mut client = proxy.tcp_client(fixture.password()).expect("the right password");
     assert_eq!(one(&mut client, "SELECT 42"), "42");
     let Err(error) = proxy.tcp_client(b"wrong".to_vec()) else { panic!("a wrong password was taken") };
     assert!(error.to_string().contains("28P01"), "{error}");
 }
 
-fn own_processes(site: &mut Site) {
-    let proxy = site.proxy(&[]);
+fn own_processes(fixture: &mut Fixture) {
+    let proxy = fixture.proxy(&[]);
     let mode =
         |path: &std::path::Path| std::fs::metadata(path).expect("it is there").permissions().mode() & 0o777;
     assert_eq!((mode(&proxy.directory), mode(&proxy.socket())), (0o700, 0o600));
-    let proxy = site.proxy(&["--allow-uid", "64000"]);
+    let proxy = fixture.proxy(&["--allow-uid", "64000"]);
     assert_eq!((mode(&proxy.directory), mode(&proxy.socket())), (0o711, 0o666));
     assert_eq!(proxy.sql(&["SELECT 1"]), "1");
     if !nix::unistd::geteuid().is_root() {
@@ -103,9 +104,9 @@ fn own_processes(site: &mut Site) {
     assert!(String::from_utf8_lossy(&other.stderr).contains("not as \"somebody\""));
 }
 
-fn stops(site: &mut Site) {
+fn stops(fixture: &mut Fixture) {
     for signal in [Signal::SIGTERM, Signal::SIGINT] {
-        let mut proxy = site.proxy(&[]);
+        let mut proxy = fixture.proxy(&[]);
         let mut client = proxy.client();
         proxy.process.signal(signal);
         proxy.process.await_line("event=stopping");
@@ -118,14 +119,14 @@ fn stops(site: &mut Site) {
         drop(client);
         assert_eq!(proxy.process.wait().code(), Some(0));
     }
-    let mut proxy = site.proxy(&["--drain-time", "0.3"]);
+    let mut proxy = fixture.proxy(&["--drain-time", "0.3"]);
     let mut raw = proxy.raw(&[]);
     raw.answer();
     proxy.process.signal(Signal::SIGTERM);
     assert_eq!(RawClient::error_state(&raw.answer()).as_deref(), Some("57P01"));
     assert_eq!(proxy.process.wait().code(), Some(6));
     // A second signal stops at once.
-    let mut proxy = site.proxy(&[]);
+    let mut proxy = fixture.proxy(&[]);
     let mut raw = proxy.raw(&[]);
     raw.answer();
     proxy.process.signal(Signal::SIGTERM);
@@ -135,8 +136,8 @@ fn stops(site: &mut Site) {
     assert_eq!(proxy.process.wait().code(), Some(6));
 }
 
-fn refused_at_start(site: &mut Site) {
-    let url = site.url("");
+fn refused_at_start(fixture: &mut Fixture) {
+    let url = fixture.url("");
     let with_password = url.replace('@', ":hunter2@");
     for (listen, url, code, reason) in [
         ("unix:/tmp/x", with_password.as_str(), 2, "password"),

@@ -18,7 +18,8 @@ use nix::unistd::Pid;
 
 use crate::Case;
 use crate::cases::one;
-use crate::site::{LONG, PORT, Proxy, RawClient, Site};
+use crate::fixture::{Fixture, PORT, Proxy, RawClient};
+use crate::process::LONG;
 
 /// In both pooling modes.
 pub(crate) const CASES: [Case; 8] = [
@@ -118,18 +119,18 @@ fn backends(control: &mut Client, user: &str) -> String {
     one(control, &format!("SELECT count(*) FROM pg_stat_activity WHERE usename = '{user}'"))
 }
 
-fn checked(site: &mut Site) {
+fn checked(fixture: &mut Fixture) {
     let run = |file: &str, more: &[&str]| -> Output {
-        site.program().args(["--check", "--config", file]).args(more).output().expect("it runs")
+        fixture.program().args(["--check", "--config", file]).args(more).output().expect("it runs")
     };
-    let url = site.url("");
+    let url = fixture.url("");
     let text = format!("listen = \"unix:/nowhere/at/all/s\"\nserver = \"{url}\"\n[limits]\npool-size = 3\n");
     let (_directory, file) = settings(&text);
     let output = run(&file, &["--pool-size", "4"]);
     let stdout = String::from_utf8(output.stdout).expect("text");
     assert_eq!(output.status.code(), Some(0), "{}", String::from_utf8_lossy(&output.stderr));
     assert!(stdout.starts_with("ok\n") && stdout.contains("\npool-size = 4\n"), "{stdout}");
-    assert!(!stdout.contains(&String::from_utf8(site.password()).expect("text")), "{stdout}");
+    assert!(!stdout.contains(&String::from_utf8(fixture.password()).expect("text")), "{stdout}");
     // The output is a file of the same settings.
     let (_again, printed) = settings(stdout.strip_prefix("ok\n").expect("ok"));
     assert_eq!(String::from_utf8(run(&printed, &[]).stdout).expect("text"), stdout);
@@ -151,11 +152,11 @@ fn checked(site: &mut Site) {
         assert_eq!((output.status.code(), output.stdout.len()), (Some(2), 0), "{text}: {stderr}");
         assert!(stderr.contains(reason) && !stderr.contains("hunter2"), "{stderr}");
     }
-    let schema = site.program().arg("schema").output().expect("it runs");
+    let schema = fixture.program().arg("schema").output().expect("it runs");
     let schema: serde_json::Value = serde_json::from_slice(&schema.stdout).expect("JSON");
     assert!(schema["properties"]["listen"].is_object(), "{schema:#}");
     let json = ["--listen", "unix:/nowhere/at/all/s", "--server", &url, "--log-format", "json"];
-    let output = site.program().args(json).output().expect("it runs");
+    let output = fixture.program().args(json).output().expect("it runs");
     let event: serde_json::Value = serde_json::from_slice(&output.stderr).expect("one object");
     assert_eq!((output.status.code(), &event["event"]), (Some(9), &"not-started".into()), "{event:#}");
 }
@@ -164,9 +165,9 @@ fn packaging(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../packaging").join(name)
 }
 
-fn examples(site: &mut Site) {
+fn examples(fixture: &mut Fixture) {
     let text = fs::read_to_string(packaging("ciphertoll-proxy.toml")).expect("it is shipped");
-    let ca = site.server().ca_file().display().to_string();
+    let ca = fixture.server().ca_file().display().to_string();
     let (directory, _) = settings("");
     write_secret(&directory.path().join("app"), "x");
     write_secret(&directory.path().join("reports"), "x");
@@ -180,7 +181,7 @@ fn examples(site: &mut Site) {
     assert_ne!(text, all, "it shows further settings in comments");
     for text in [text, all] {
         let (_directory, file) = settings(&text);
-        let output = site.program().args(["--check", "--config", &file]).output().expect("it runs");
+        let output = fixture.program().args(["--check", "--config", &file]).output().expect("it runs");
         let stderr = String::from_utf8_lossy(&output.stderr);
         assert_eq!(output.status.code(), Some(0), "{stderr}");
     }
@@ -200,8 +201,8 @@ fn examples(site: &mut Site) {
     }
 }
 
-fn metrics(site: &mut Site) {
-    let proxy = site.proxy(&["--admin", "tcp:127.0.0.1:0", "--pool-size", "2"]);
+fn metrics(fixture: &mut Fixture) {
+    let proxy = fixture.proxy(&["--admin", "tcp:127.0.0.1:0", "--pool-size", "2"]);
     let admin = admin_of(&proxy);
     let user = proxy.user.clone();
     for _ in 0..3 {
@@ -213,7 +214,7 @@ fn metrics(site: &mut Site) {
         RawClient::error_state(&proxy.raw(&[("replication", "true")]).answer()).as_deref(),
         Some("0A000")
     );
-    let state = format!("{{user=\"{user}\",database=\"{}\",state=\"", site.server().database());
+    let state = format!("{{user=\"{user}\",database=\"{}\",state=\"", fixture.server().database());
     await_that("three clients have left", || {
         let samples = samples(admin);
         let is =
@@ -241,29 +242,29 @@ fn metrics(site: &mut Site) {
     assert!((1e6..1.001e6).contains(&down) && big.len() == 1_000_000, "{down}");
     assert!((20.0..100.0).contains(&grown("bytes_total{direction=\"to_server\"}")));
     let expiry =
-        format!("certificate_expiry_timestamp_seconds{{file=\"{}\"}}", site.server().ca_file().display());
+        format!("certificate_expiry_timestamp_seconds{{file=\"{}\"}}", fixture.server().ca_file().display());
     assert!(after[&expiry] > after["start_time_seconds"], "{after:#?}");
     // The same as text and as JSON.
     let place = format!("tcp:{admin}");
-    let output = site.program().args(["status", "--admin", &place]).output().expect("it runs");
+    let output = fixture.program().args(["status", "--admin", &place]).output().expect("it runs");
     let table = String::from_utf8(output.stdout).expect("text");
     assert!(output.status.success() && table.contains(" of 2\n") && table.contains(&user), "{table}");
     let status: serde_json::Value = serde_json::from_str(&get(admin, "/status").1).expect("JSON");
     assert_eq!((&status["clients"]["in_session"], &status["pools"][0]["busy"]), (&1.into(), &1.into()));
     assert_eq!(get(admin, "/nothing").0, 404);
     drop(proxy);
-    let output = site.program().args(["status", "--admin", &place]).output().expect("it runs");
+    let output = fixture.program().args(["status", "--admin", &place]).output().expect("it runs");
     assert_eq!(output.status.code(), Some(7));
 }
 
-fn healthz(site: &mut Site) {
-    let proxy = site.proxy(&["--admin", "tcp:127.0.0.1:0"]);
+fn healthz(fixture: &mut Fixture) {
+    let proxy = fixture.proxy(&["--admin", "tcp:127.0.0.1:0"]);
     let admin = admin_of(&proxy);
     // No client has needed a connection yet, so one is opened to find out.
     await_that("it is well", || get(admin, "/healthz").0 == 200);
     assert_eq!(one(&mut proxy.client(), "SELECT 1"), "1");
-    let url = site.url("").replace(&format!(":{}/", site.server_port()), ":1/");
-    let proxy = site.proxy_to(&url, &["--admin", "tcp:127.0.0.1:0"]);
+    let url = fixture.url("").replace(&format!(":{}/", fixture.server_port()), ":1/");
+    let proxy = fixture.proxy_to(&url, &["--admin", "tcp:127.0.0.1:0"]);
     assert_eq!(get(admin_of(&proxy), "/healthz").0, 503);
     await_that("an attempt has failed", || {
         samples(admin_of(&proxy)).contains_key("connect_failures_total{reason=\"unreachable\"}")
@@ -271,9 +272,9 @@ fn healthz(site: &mut Site) {
     assert_eq!(get(admin_of(&proxy), "/healthz").0, 503);
 }
 
-fn warm_up(site: &mut Site) {
-    let mut control = site.control();
-    let proxy = site.proxy(&["--warm-up", "2", "--idle-time", "0.3", "--admin", "tcp:127.0.0.1:0"]);
+fn warm_up(fixture: &mut Fixture) {
+    let mut control = fixture.control();
+    let proxy = fixture.proxy(&["--warm-up", "2", "--idle-time", "0.3", "--admin", "tcp:127.0.0.1:0"]);
     let admin = admin_of(&proxy);
     await_that("two are there", || (samples(admin)["connects_total"] - 2.0).abs() < 0.5);
     // Of three idle connections, one is surplus.
@@ -290,10 +291,10 @@ fn warm_up(site: &mut Site) {
     assert_eq!(one(&mut proxy.client(), "SELECT 1"), "1");
 }
 
-fn stopped_process(site: &mut Site) {
+fn stopped_process(fixture: &mut Fixture) {
     let (_directory, file) =
         settings("health-time = \"100ms\"\n[limits]\nreset-time = \"5s\"\nidle-time = \"1h\"");
-    let mut proxy = site.proxy(&["--config", &file, "--admin", "tcp:127.0.0.1:0"]);
+    let mut proxy = fixture.proxy(&["--config", &file, "--admin", "tcp:127.0.0.1:0"]);
     let process = one(&mut proxy.client(), "SELECT pg_backend_pid()");
     let idle = || {
         samples(admin_of(&proxy)).into_iter().any(|(name, count)| name.ends_with("\"idle\"}") && count > 0.5)
@@ -309,14 +310,14 @@ fn stopped_process(site: &mut Site) {
     assert_ne!(after, process.to_string());
     // A connection that answers stays open, and a client that comes during the check waits for it.
     let (_directory, file) = settings("health-time = \"50ms\"\n[limits]\npool-size = 1\n");
-    let proxy = site.proxy(&["--config", &file, "--admin", "tcp:127.0.0.1:0"]);
+    let proxy = fixture.proxy(&["--config", &file, "--admin", "tcp:127.0.0.1:0"]);
     let process = one(&mut proxy.client(), "SELECT pg_backend_pid()");
     await_that("it is asked", || samples(admin_of(&proxy))["checks_total"] > 2.5);
     assert_eq!(one(&mut proxy.client(), "SELECT pg_backend_pid()"), process);
 }
 
-fn queue_limit(site: &mut Site) {
-    let proxy = site.proxy(&["--pool-size", "1", "--queue-limit", "1", "--admin", "tcp:127.0.0.1:0"]);
+fn queue_limit(fixture: &mut Fixture) {
+    let proxy = fixture.proxy(&["--pool-size", "1", "--queue-limit", "1", "--admin", "tcp:127.0.0.1:0"]);
     let first = proxy.client();
     let mut waits = proxy.raw(&[]);
     await_that("one waits", || samples(admin_of(&proxy))["clients{state=\"queued\"}"] > 0.5);
@@ -326,9 +327,9 @@ fn queue_limit(site: &mut Site) {
 }
 
 /// Creates a second role, with its password in a file.
-pub(crate) fn second_user(site: &Site, directory: &Path) -> String {
+pub(crate) fn second_user(fixture: &Fixture, directory: &Path) -> String {
     const NAME: &str = "second";
-    let mut control = site.control();
+    let mut control = fixture.control();
     let group = one(&mut control, "SELECT rolname FROM pg_roles WHERE rolname = 'toll_scram'");
     control.query(&format!("DROP ROLE IF EXISTS {NAME}")).expect("no role");
     control.query(&format!("CREATE ROLE {NAME} LOGIN PASSWORD 'first one' IN ROLE {group}")).expect("a role");
@@ -341,10 +342,10 @@ pub(crate) fn write_secret(path: &Path, text: &str) {
     fs::set_permissions(path, fs::Permissions::from_mode(0o600)).expect("ours to change");
 }
 
-fn users(site: &mut Site) {
+fn users(fixture: &mut Fixture) {
     let (directory, file) = settings("[[user]]\nname = \"second\"\npassword-file = \"second\"\n");
-    let second = second_user(site, directory.path());
-    let mut proxy = site.proxy(&["--config", &file, "--pool-size", "4"]);
+    let second = second_user(fixture, directory.path());
+    let mut proxy = fixture.proxy(&["--config", &file, "--pool-size", "4"]);
     let who = |client: &mut Client| {
         let row = one(client, "SELECT session_user || ' ' || pg_backend_pid()");
         row.split_once(' ').map(|(user, process)| (user.to_owned(), process.to_owned())).expect("two words")
@@ -363,23 +364,23 @@ fn users(site: &mut Site) {
     assert!(error.to_string().contains("does not log in as \"third\""), "{error}");
     // Both users at the limit: an idle connection of the other user is evicted, not handed over.
     drop(proxy);
-    proxy = site.proxy(&["--config", &file, "--pool-size", "1"]);
+    proxy = fixture.proxy(&["--config", &file, "--pool-size", "1"]);
     let (_, first) = who(&mut proxy.client());
     let (session, process) = who(&mut proxy.try_client_as(&second).expect("the login succeeds"));
     assert_eq!(session, second);
     assert_ne!(first, process);
     // Connections of the previous proxy may take a while to end.
-    await_that("one is left", || backends(&mut site.control(), &second) == "1");
+    await_that("one is left", || backends(&mut fixture.control(), &second) == "1");
 }
 
-fn unix_passwords(site: &mut Site) {
+fn unix_passwords(fixture: &mut Fixture) {
     let (directory, file) =
         settings("unix-auth = \"scram\"\n[[user]]\nname = \"second\"\npassword-file = \"second\"\n");
-    let second = second_user(site, directory.path());
-    let proxy = site.proxy(&["--config", &file]);
+    let second = second_user(fixture, directory.path());
+    let proxy = fixture.proxy(&["--config", &file]);
     let mode = fs::metadata(proxy.socket()).expect("it is there").permissions().mode();
     assert_eq!(mode & 0o777, 0o666);
-    let own = String::from_utf8(site.password()).expect("text");
+    let own = String::from_utf8(fixture.password()).expect("text");
     for (user, password, succeeds) in [
         (proxy.user.as_str(), own.as_str(), true),
         (&second, "first one", true),
@@ -399,8 +400,8 @@ fn unix_passwords(site: &mut Site) {
     }
 }
 
-fn stop_under_load(site: &mut Site) {
-    let mut proxy = site.proxy(&["--pool-size", "4"]);
+fn stop_under_load(fixture: &mut Fixture) {
+    let mut proxy = fixture.proxy(&["--pool-size", "4"]);
     let started = AtomicBool::new(false);
     let socket = proxy.socket();
     let refused: usize = thread::scope(|scope| {
@@ -458,15 +459,15 @@ impl Manager {
     }
 }
 
-fn service_manager(site: &mut Site) {
-    let (directory, listen) = site.new_directory();
+fn service_manager(fixture: &mut Fixture) {
+    let (directory, listen) = fixture.new_directory();
     let manager = Manager::open();
-    let mut command = site.program();
-    let url = site.url("");
+    let mut command = fixture.program();
+    let url = fixture.url("");
     command
         .args(["--listen", &listen, "--server", &url, "--log", "debug"])
         .env("NOTIFY_SOCKET", &manager.socket);
-    let mut proxy = site.proxy_by(&mut command, directory, PORT);
+    let mut proxy = fixture.proxy_by(&mut command, directory, PORT);
     assert_eq!(manager.next_state(), "READY=1");
     proxy.process.signal(Signal::SIGHUP);
     assert!(manager.next_state().starts_with("RELOADING=1\nMONOTONIC_USEC="));

@@ -7,8 +7,8 @@ use nix::sys::signal::Signal;
 
 use crate::Case;
 use crate::cases::one;
+use crate::fixture::{Fixture, RawClient};
 use crate::operations::{admin_of, await_that, samples, second_user, settings, write_secret};
-use crate::site::{RawClient, Site};
 
 pub(crate) const CASES: [Case; 7] = [
     ("parked clients, pins and reassigned connections are counted", counted),
@@ -22,8 +22,8 @@ pub(crate) const CASES: [Case; 7] = [
 
 const PID: &str = "SELECT pg_backend_pid()";
 
-fn counted(site: &mut Site) {
-    let proxy = site.proxy(&["--pool-size", "2", "--admin", "tcp:127.0.0.1:0"]);
+fn counted(fixture: &mut Fixture) {
+    let proxy = fixture.proxy(&["--pool-size", "2", "--admin", "tcp:127.0.0.1:0"]);
     let admin = admin_of(&proxy);
     let is = |name: &str, value: f64| {
         let sample = samples(admin).get(name).copied().unwrap_or_default();
@@ -62,8 +62,8 @@ fn counted(site: &mut Site) {
     await_that("all have left", || is("clients{state=\"parked\"}", 0.0));
 }
 
-fn queue_limit(site: &mut Site) {
-    let proxy = site.proxy(&["--pool-size", "1", "--queue-limit", "1", "--admin", "tcp:127.0.0.1:0"]);
+fn queue_limit(fixture: &mut Fixture) {
+    let proxy = fixture.proxy(&["--pool-size", "1", "--queue-limit", "1", "--admin", "tcp:127.0.0.1:0"]);
     let mut first = proxy.client();
     assert_eq!(one(&mut first, "SELECT 1"), "1");
     let mut clients = [proxy.raw(&[]), proxy.raw(&[])];
@@ -84,8 +84,8 @@ fn queue_limit(site: &mut Site) {
     assert_eq!(one(&mut proxy.client(), "SELECT 1"), "1");
 }
 
-fn greetings(site: &mut Site) {
-    let proxy = site.proxy(&["--pool-size", "1", "--max-clients", "2"]);
+fn greetings(fixture: &mut Fixture) {
+    let proxy = fixture.proxy(&["--pool-size", "1", "--max-clients", "2"]);
     let mut first = proxy.client();
     assert_eq!(one(&mut first, "SELECT 1"), "1");
     let Err(error) = proxy.try_client_as("nobody") else { panic!("the user is unknown") };
@@ -103,14 +103,14 @@ fn greetings(site: &mut Site) {
     first.query("COMMIT").expect("the end");
 }
 
-fn passwords(site: &mut Site) {
+fn passwords(fixture: &mut Fixture) {
     let (directory, file) = settings("[[user]]\nname = \"second\"\npassword-file = \"second\"\n");
-    let second = second_user(site, directory.path());
-    let mut proxy = site.proxy(&["--config", &file]);
+    let second = second_user(fixture, directory.path());
+    let mut proxy = fixture.proxy(&["--config", &file]);
     let mut long_lived = proxy.try_client_as(&second).expect("the login succeeds");
     long_lived.query("BEGIN").expect("a transaction");
     let process = one(&mut long_lived, PID);
-    site.control().query(&format!("ALTER ROLE {second} PASSWORD 'another one'")).expect("it may");
+    fixture.control().query(&format!("ALTER ROLE {second} PASSWORD 'another one'")).expect("it may");
     write_secret(&directory.path().join("second"), "another one\n");
     proxy.process.signal(Signal::SIGHUP);
     proxy.process.await_line("event=reloaded");
@@ -125,12 +125,13 @@ fn passwords(site: &mut Site) {
     assert_ne!(one(&mut long_lived, PID), process);
 }
 
-fn gone(site: &mut Site) {
+fn gone(fixture: &mut Fixture) {
     let (directory, file) = settings("[[user]]\nname = \"second\"\npassword-file = \"second\"\n");
-    let second = second_user(site, directory.path());
-    let mut proxy = site.proxy(&["--config", &file]);
-    let known =
-        |proxy: &crate::site::Proxy| -> Client { proxy.try_client_as(&second).expect("the login succeeds") };
+    let second = second_user(fixture, directory.path());
+    let mut proxy = fixture.proxy(&["--config", &file]);
+    let known = |proxy: &crate::fixture::Proxy| -> Client {
+        proxy.try_client_as(&second).expect("the login succeeds")
+    };
     let (mut busy, mut parked) = (known(&proxy), known(&proxy));
     assert_eq!(one(&mut parked, "SELECT 1"), "1");
     busy.query("BEGIN").expect("a transaction");
@@ -152,14 +153,14 @@ fn gone(site: &mut Site) {
     assert_eq!(one(&mut proxy.client(), "SELECT 1"), "1");
 }
 
-fn mode(site: &mut Site) {
-    let (place, listen) = site.new_directory();
+fn mode(fixture: &mut Fixture) {
+    let (place, listen) = fixture.new_directory();
     let text =
-        |mode: &str| format!("server = \"{}\"\nlisten = \"{listen}\"\nmode = \"{mode}\"\n", site.url(""));
+        |mode: &str| format!("server = \"{}\"\nlisten = \"{listen}\"\nmode = \"{mode}\"\n", fixture.url(""));
     let (_directory, file) = settings(&text("transaction"));
-    let mut command = site.program();
+    let mut command = fixture.program();
     command.args(["--log", "debug", "--pool-size", "1", "--config", &file]);
-    let mut proxy = site.proxy_by(&mut command, place, crate::site::PORT);
+    let mut proxy = fixture.proxy_by(&mut command, place, crate::fixture::PORT);
     fs::write(&file, text("session")).expect("ours to write");
     proxy.process.signal(Signal::SIGHUP);
     let line = proxy.process.await_line("event=reload-ignored");
@@ -170,10 +171,10 @@ fn mode(site: &mut Site) {
     assert_eq!(one(&mut first, PID), one(&mut second, PID));
 }
 
-fn stops(site: &mut Site) {
+fn stops(fixture: &mut Fixture) {
     for (more, is_served) in [(&[][..], true), (&["--drain-time", "0.3"][..], false)] {
         let arguments = [&["--pool-size", "1", "--admin", "tcp:127.0.0.1:0"], more].concat();
-        let mut proxy = site.proxy(&arguments);
+        let mut proxy = fixture.proxy(&arguments);
         let mut first = proxy.client();
         first.query("BEGIN").expect("a transaction");
         let mut waits = proxy.raw(&[]);

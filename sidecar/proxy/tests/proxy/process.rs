@@ -11,7 +11,9 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
 use crate::say;
-use crate::site::LONG;
+
+/// Far longer than anything here takes.
+pub(crate) const LONG: Duration = Duration::from_mins(1);
 
 /// Killed when dropped.
 pub(crate) struct Process {

@@ -13,8 +13,8 @@ use nix::sys::signal::Signal;
 
 use crate::Case;
 use crate::cases::{one, try_one};
+use crate::fixture::{Fixture, Proxy, RawClient, client_at};
 use crate::operations::{await_that, in_queue_time, second_user, settings, write_secret};
-use crate::site::{Proxy, RawClient, Site, client_at};
 
 /// In both pooling modes.
 pub(crate) const CASES: [Case; 4] = [
@@ -41,8 +41,8 @@ struct Rotation {
 
 impl Rotation {
     /// Gives the server a certificate of this authority.
-    fn begin(site: &Site, authority: &Authority) -> Self {
-        let tls = site.server().ca_file().with_file_name("tls");
+    fn begin(fixture: &Fixture, authority: &Authority) -> Self {
+        let tls = fixture.server().ca_file().with_file_name("tls");
         let current = tls.join("current");
         let before = fs::read_link(&current).expect("a link");
         let certificate = authority.issue(ServerKey::P256).expect("a certificate");
@@ -58,37 +58,38 @@ impl Rotation {
         }
         chown(&directory, Some(model.uid()), Some(model.gid())).expect("the server's to enter");
         let rotation = Self { current, before };
-        rotation.point_to(site, Path::new("rotated"));
+        rotation.point_to(fixture, Path::new("rotated"));
         rotation
     }
 
-    fn point_to(&self, site: &Site, directory: &Path) {
+    fn point_to(&self, fixture: &Fixture, directory: &Path) {
         let next = self.current.with_file_name("next");
         symlink(directory, &next).expect("a link");
         fs::rename(&next, &self.current).expect("ours to swap");
-        let mut control = site.control();
+        let mut control = fixture.control();
         let before = one(&mut control, "SELECT pg_conf_load_time()");
         one(&mut control, "SELECT pg_reload_conf()");
         await_that("the server has read it", || {
-            one(&mut site.control(), "SELECT pg_conf_load_time()") != before
+            one(&mut fixture.control(), "SELECT pg_conf_load_time()") != before
         });
     }
 
-    fn end(&self, site: &Site) {
-        self.point_to(site, &self.before);
+    fn end(&self, fixture: &Fixture) {
+        self.point_to(fixture, &self.before);
         fs::remove_dir_all(self.current.with_file_name("rotated")).expect("ours to remove");
     }
 }
 
-fn rotated(site: &mut Site) {
+fn rotated(fixture: &mut Fixture) {
     let (directory, _) = settings("");
     let ca = directory.path().join("ca.pem");
-    let old = fs::read(site.server().ca_file()).expect("the authority");
+    let old = fs::read(fixture.server().ca_file()).expect("the authority");
     let authority = Authority::generate().expect("another authority");
     let new = authority.certificate_pem().expect("PEM");
     fs::write(&ca, &old).expect("ours to write");
-    let url = site.url("").replace(&site.server().ca_file().display().to_string(), &ca.display().to_string());
-    let mut proxy = site.proxy_to(&url, &["--pool-size", "4"]);
+    let url =
+        fixture.url("").replace(&fixture.server().ca_file().display().to_string(), &ca.display().to_string());
+    let mut proxy = fixture.proxy_to(&url, &["--pool-size", "4"]);
     let mut long_lived = proxy.client();
     long_lived.query("CREATE TEMP TABLE mine (n int)").expect("a table");
     let load = Load::on(&proxy);
@@ -99,7 +100,7 @@ fn rotated(site: &mut Site) {
         fs::write(&ca, [&old[..], &new].concat()).expect("ours to write");
         reload(&mut proxy);
         load.await_progress();
-        let rotation = Rotation::begin(site, &authority);
+        let rotation = Rotation::begin(fixture, &authority);
         load.await_progress();
         fs::write(&ca, &new).expect("ours to write");
         proxy.process.read_on();
@@ -116,7 +117,7 @@ fn rotated(site: &mut Site) {
             .into_iter()
             .map(|client_loop| client_loop.join().expect("every client was served"))
             .sum();
-        rotation.end(site);
+        rotation.end(fixture);
         served
     });
     assert!(served > 0);
@@ -181,22 +182,23 @@ impl Load {
     }
 }
 
-fn wrong(site: &mut Site) {
+fn wrong(fixture: &mut Fixture) {
     let text = "[limits]\npool-size = 1\nqueue-time = \"3s\"\n";
     let (directory, file) = settings(text);
     let file = Path::new(&file);
     let ca = directory.path().join("ca.pem");
-    fs::copy(site.server().ca_file(), &ca).expect("ours to write");
-    let (place, listen) = site.new_directory();
-    let url = site.url("").replace(&site.server().ca_file().display().to_string(), &ca.display().to_string());
+    fs::copy(fixture.server().ca_file(), &ca).expect("ours to write");
+    let (place, listen) = fixture.new_directory();
+    let url =
+        fixture.url("").replace(&fixture.server().ca_file().display().to_string(), &ca.display().to_string());
     let with_url = |url: &str, more: &str| format!("server = \"{url}\"\nlisten = \"{listen}\"\n{more}");
     let good = with_url(&url, text);
     fs::write(file, &good).expect("ours to write");
-    let mut command = site.program();
+    let mut command = fixture.program();
     command.args(["--log", "debug", "--config"]).arg(file);
-    let mut proxy = site.proxy_by(&mut command, place, crate::site::PORT);
+    let mut proxy = fixture.proxy_by(&mut command, place, crate::fixture::PORT);
     let process = one(&mut in_queue_time(|| proxy.try_client()), "SELECT pg_backend_pid()");
-    let elsewhere = url.replace(&format!(":{}/", site.server_port()), ":1/");
+    let elsewhere = url.replace(&format!(":{}/", fixture.server_port()), ":1/");
     let many = text.replace('1', "9");
     for (text, reason) in [
         (with_url(&url, &many.replace("pool-size", "pool-sise")), "did you mean"),
@@ -221,7 +223,7 @@ fn wrong(site: &mut Site) {
     assert!(proxy.try_client().is_err_and(|error| error.is_too_many_connections()));
     drop(first);
     // Another listen address is reported and ignored; all other settings apply.
-    fs::copy(site.server().ca_file(), &ca).expect("ours to write");
+    fs::copy(fixture.server().ca_file(), &ca).expect("ours to write");
     fs::write(file, good.replace(".s.PGSQL.", ".t.PGSQL.") + "max-clients = 1\n").expect("ours to write");
     proxy.process.signal(Signal::SIGHUP);
     let line = proxy.process.await_line("event=reload-ignored");
@@ -232,9 +234,9 @@ fn wrong(site: &mut Site) {
     drop(first);
 }
 
-fn limits(site: &mut Site) {
+fn limits(fixture: &mut Fixture) {
     let (_directory, file) = settings("[limits]\npool-size = 3\n");
-    let mut proxy = site.proxy(&["--config", &file]);
+    let mut proxy = fixture.proxy(&["--config", &file]);
     let mut clients = [proxy.client(), proxy.client(), proxy.client()];
     fs::write(&file, "allow-uid = [64000]\n[limits]\npool-size = 1\nqueue-time = \"3s\"\n").expect("ours");
     reload(&mut proxy);
@@ -269,19 +271,20 @@ fn three_served(proxy: &Proxy) -> Option<[Client; 3]> {
 }
 
 /// Responses are right, and the limit of connections holds, whatever happens at the same time.
-fn at_once(site: &mut Site) {
+fn at_once(fixture: &mut Fixture) {
     const CLIENT_LOOPS: usize = 6;
     let (directory, file) = settings("warm-up = 2\nhealth-time = \"10ms\"\n[limits]\npool-size = 3\n");
     let ca = directory.path().join("ca.pem");
-    let pem = fs::read(site.server().ca_file()).expect("the authority");
+    let pem = fs::read(fixture.server().ca_file()).expect("the authority");
     fs::write(&ca, &pem).expect("ours to write");
-    let url = site.url("").replace(&site.server().ca_file().display().to_string(), &ca.display().to_string());
-    let mut proxy = site.proxy_to(&url, &["--config", &file]);
+    let url =
+        fixture.url("").replace(&fixture.server().ca_file().display().to_string(), &ca.display().to_string());
+    let mut proxy = fixture.proxy_to(&url, &["--config", &file]);
     let load = Load::on(&proxy);
     let served: u32 = thread::scope(|scope| {
         let client_loops: Vec<_> =
             (0..CLIENT_LOOPS).map(|_| scope.spawn(|| load.run_whatever_happens())).collect();
-        let mut control = site.control();
+        let mut control = fixture.control();
         for round in 0..30 {
             // Another byte changes the CA file, so all connections are obsolete.
             fs::write(&ca, [&pem[..], &b"\n".repeat(round % 3)].concat()).expect("ours to write");
@@ -297,7 +300,7 @@ fn at_once(site: &mut Site) {
     assert!(served > 0);
     // If the pool counted a connection too many, three clients at once would never be served. Connections
     // that were killed last may not have ended yet.
-    let mut control = site.control();
+    let mut control = fixture.control();
     let mut clients = None;
     await_that("three at once are served", || {
         clients = three_served(&proxy);
@@ -307,17 +310,17 @@ fn at_once(site: &mut Site) {
     await_that("three are left", || one(&mut control, &backends) == "3");
 }
 
-fn passwords(site: &mut Site) {
+fn passwords(fixture: &mut Fixture) {
     let (directory, file) = settings("[[user]]\nname = \"second\"\npassword-file = \"second\"\n");
-    let second = second_user(site, directory.path());
-    let mut proxy = site.proxy(&["--config", &file]);
+    let second = second_user(fixture, directory.path());
+    let mut proxy = fixture.proxy(&["--config", &file]);
     let own = one(&mut proxy.client(), "SELECT pg_backend_pid()");
     let mut long_lived = proxy.try_client_as(&second).expect("the login succeeds");
     // In a transaction the client keeps its connection in both modes.
     long_lived.query("BEGIN").expect("a transaction");
     let process = one(&mut long_lived, "SELECT pg_backend_pid()");
     let other_password = format!("ALTER ROLE {second} PASSWORD 'another one'");
-    site.control().query(&other_password).expect("the control role may");
+    fixture.control().query(&other_password).expect("the control role may");
     write_secret(&directory.path().join("second"), "another one\n");
     reload(&mut proxy);
     // The session goes on, and no other client gets its connection afterwards; the other user's connection is

@@ -6,8 +6,8 @@ use ciphertoll_skip::not_for_all;
 
 use crate::Case;
 use crate::cases::{one, try_one};
+use crate::fixture::Fixture;
 use crate::operations::await_that;
-use crate::site::Site;
 
 pub(crate) const CASES: [Case; 2] = [
     ("only the end of a session undoes what a reset leaves", rows_are_real),
@@ -108,11 +108,11 @@ fn end(client: Client, control: &mut Client) {
 }
 
 /// How the server connects to itself.
-fn connection_string(site: &Site) -> String {
-    let server = site.server();
+fn connection_string(fixture: &Fixture) -> String {
+    let server = fixture.server();
     let user = server.account(Auth::default_of(Engine::Postgres)).user;
-    let password = String::from_utf8(site.password()).expect("passwords here are text");
-    let (port, database) = (site.server_port(), server.database());
+    let password = String::from_utf8(fixture.password()).expect("passwords here are text");
+    let (port, database) = (fixture.server_port(), server.database());
     format!("host=127.0.0.1 port={port} user={user} password={password} dbname={database}")
 }
 
@@ -144,11 +144,11 @@ fn prepare(control: &mut Client) {
 }
 
 /// A foreign table of the server itself.
-fn prepare_remote(control: &mut Client, site: &Site) {
-    let server = site.server();
+fn prepare_remote(control: &mut Client, fixture: &Fixture) {
+    let server = fixture.server();
     let user = server.account(Auth::default_of(Engine::Postgres)).user;
-    let password = String::from_utf8(site.password()).expect("passwords here are text");
-    let (port, database) = (site.server_port(), server.database());
+    let password = String::from_utf8(fixture.password()).expect("passwords here are text");
+    let (port, database) = (fixture.server_port(), server.database());
     for sql in [
         "DROP SERVER IF EXISTS leak_server CASCADE",
         "CREATE TABLE IF NOT EXISTS leak_local (n int)",
@@ -166,53 +166,53 @@ fn prepare_remote(control: &mut Client, site: &Site) {
     }
 }
 
-fn rows_are_real(site: &mut Site) {
-    let mut control = site.control();
+fn rows_are_real(fixture: &mut Fixture) {
+    let mut control = fixture.control();
     prepare(&mut control);
     let rows = [installed(&mut control, &CLOSED), installed(&mut control, &REMAINS)].concat();
     if rows.iter().any(|row| row.extension == Some("postgres_fdw")) {
-        prepare_remote(&mut control, site);
+        prepare_remote(&mut control, fixture);
     }
-    let own = connection_string(site);
+    let own = connection_string(fixture);
     for row in rows {
         let what = row.left[0];
-        let mut client = site.control();
+        let mut client = fixture.control();
         leave(&mut client, row, &own);
         let left = look(&mut client, row);
         end(client, &mut control);
-        let mut client = site.control();
+        let mut client = fixture.control();
         leave(&mut client, row, &own);
         client.query("ROLLBACK").expect("the end of a transaction, or a warning");
         client.query("DISCARD ALL").expect("a reset");
         assert_eq!(look(&mut client, row), left, "{what}: undone by the reset");
         end(client, &mut control);
-        let mut client = site.control();
+        let mut client = fixture.control();
         assert_ne!(look(&mut client, row), left, "{what}: not undone by the end of the session");
         end(client, &mut control);
     }
 }
 
-fn nothing_reaches_the_next_client(site: &mut Site) {
-    let mut control = site.control();
+fn nothing_reaches_the_next_client(fixture: &mut Fixture) {
+    let mut control = fixture.control();
     prepare(&mut control);
-    let user = site.server().account(Auth::default_of(Engine::Postgres)).user;
+    let user = fixture.server().account(Auth::default_of(Engine::Postgres)).user;
     control.query(&format!("ALTER ROLE {user} SUPERUSER")).expect("a right");
-    let leaks = leaks(site, &mut control);
+    let leaks = leaks(fixture, &mut control);
     control.query(&format!("ALTER ROLE {user} NOSUPERUSER")).expect("the right is withdrawn");
     assert!(leaks.is_empty(), "{leaks:#?}");
 }
 
 /// What the next client finds, for each row.
-fn leaks(site: &mut Site, control: &mut Client) -> Vec<&'static [&'static str]> {
-    let own = connection_string(site);
+fn leaks(fixture: &mut Fixture, control: &mut Client) -> Vec<&'static [&'static str]> {
+    let own = connection_string(fixture);
     let rows = installed(control, &CLOSED);
     let leak = |row: &'static Row| {
-        let mut client = site.control();
+        let mut client = fixture.control();
         leave(&mut client, row, &own);
         let left = look(&mut client, row);
         end(client, control);
         // A proxy for each row: what one leaves is no obstacle for the next.
-        let proxy = site.proxy(&["--pool-size", "1"]);
+        let proxy = fixture.proxy(&["--pool-size", "1"]);
         leave(&mut proxy.client(), row, &own);
         let found = look(&mut proxy.client(), row);
         drop(proxy);

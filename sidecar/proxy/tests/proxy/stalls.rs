@@ -12,8 +12,8 @@ use nix::unistd::Pid;
 use crate::Case;
 use crate::cases::one;
 use crate::fake::{Event, FakeServer, Login};
+use crate::fixture::{Fixture, Mode, PORT, RawClient};
 use crate::operations::{await_that, settings};
-use crate::site::{Mode, PORT, RawClient, Site};
 
 pub(crate) const CASES: [Case; 5] = [
     ("clients are served while keys are derived for a login", derivation),
@@ -23,13 +23,13 @@ pub(crate) const CASES: [Case; 5] = [
     ("a requester that leaves before its cancel request is complete is closed", abandoned_cancel),
 ];
 
-fn derivation(site: &mut Site) {
+fn derivation(fixture: &mut Fixture) {
     const QUERIES: usize = 20;
     const ATTEMPTS: usize = 5;
     let iterations = 10_000_000;
     let (_directory, file) = settings(&format!("[limits]\nmax-scram-iterations = {iterations}\n"));
     let fake = FakeServer::start(Login::ScramAfterFirst { iterations });
-    let mut proxy = site.proxy_to(&fake.url(), &["--config", &file]);
+    let mut proxy = fixture.proxy_to(&fake.url(), &["--config", &file]);
     "toll".clone_into(&mut proxy.user);
     let mut served = proxy.raw(&[]);
     served.answer();
@@ -50,9 +50,9 @@ fn derivation(site: &mut Site) {
     assert!(is_served, "no client was served during any of {ATTEMPTS} derivations");
 }
 
-fn too_many_iterations(site: &mut Site) {
+fn too_many_iterations(fixture: &mut Fixture) {
     let fake = FakeServer::start(Login::Scram { iterations: 1_000_001 });
-    let mut proxy = site.proxy_to(&fake.url(), &[]);
+    let mut proxy = fixture.proxy_to(&fake.url(), &[]);
     "toll".clone_into(&mut proxy.user);
     let answer = proxy.raw(&[]).answer();
     assert_eq!(RawClient::error_state(&answer).as_deref(), Some("08001"));
@@ -62,13 +62,13 @@ fn too_many_iterations(site: &mut Site) {
     }
 }
 
-fn unread_log(site: &mut Site) {
+fn unread_log(fixture: &mut Fixture) {
     const CLIENTS: usize = 3000;
-    let (directory, listen) = site.new_directory();
-    let url = site.url("");
-    let mut command = site.program();
+    let (directory, listen) = fixture.new_directory();
+    let url = fixture.url("");
+    let mut command = fixture.program();
     command.args(["--listen", &listen, "--server", &url, "--log", "debug"]);
-    command.args(["--threads", &site.threads.to_string()]).args(match site.mode {
+    command.args(["--threads", &fixture.threads.to_string()]).args(match fixture.mode {
         Mode::Session => &[][..],
         Mode::Transaction => &["--mode", "transaction"],
     });
@@ -77,7 +77,7 @@ fn unread_log(site: &mut Site) {
     let socket = directory.join(format!(".s.PGSQL.{PORT}"));
     await_that("it listens", || UnixStream::connect(&socket).is_ok());
     let mut startup = Vec::new();
-    let (user, database) = (site.server().user(), site.server().database());
+    let (user, database) = (fixture.server().user(), fixture.server().database());
     encode_startup(&mut startup, &[("user", user), ("database", database)]).expect("a start-up");
     let served = (0..CLIENTS).all(|_| {
         let mut raw = RawClient::connect(&socket);
@@ -102,16 +102,16 @@ fn unread_log(site: &mut Site) {
     assert!(lines.iter().any(|line| line.contains("event=stopped")), "the last line is missing");
 }
 
-fn out_of_files(site: &mut Site) {
+fn out_of_files(fixture: &mut Fixture) {
     const FILES: usize = 64;
-    let (directory, listen) = site.new_directory();
-    let (url, threads) = (site.url(""), site.threads.to_string());
+    let (directory, listen) = fixture.new_directory();
+    let (url, threads) = (fixture.url(""), fixture.threads.to_string());
     let mut command = Command::new("sh");
     let limited = format!("ulimit -n {FILES}; exec \"$0\" \"$@\"");
     command.args(["-c", &limited, env!("CARGO_BIN_EXE_ciphertoll-proxy")]);
     command.args(["--listen", &listen, "--server", &url, "--log", "info"]);
-    command.env("PGPASSWORD", String::from_utf8(site.password()).expect("text"));
-    let mut proxy = site.proxy_by(&mut command, directory, PORT);
+    command.env("PGPASSWORD", String::from_utf8(fixture.password()).expect("text"));
+    let mut proxy = fixture.proxy_by(&mut command, directory, PORT);
     let mut served = proxy.client();
     let mut silent: Vec<RawClient> = (0..FILES).map(|_| proxy.raw_silent()).collect();
     proxy.process.await_line("event=accept-failed");
@@ -127,9 +127,9 @@ fn out_of_files(site: &mut Site) {
     assert!(lines <= 2 * threads.parse::<usize>().expect("a number"), "{lines} lines");
 }
 
-fn abandoned_cancel(site: &mut Site) {
+fn abandoned_cancel(fixture: &mut Fixture) {
     let fake = FakeServer::start(Login::Trust);
-    let mut proxy = site.proxy_to(&fake.url(), &[]);
+    let mut proxy = fixture.proxy_to(&fake.url(), &[]);
     "toll".clone_into(&mut proxy.user);
     let mut target = proxy.raw(&[]);
     target.answer();

@@ -10,8 +10,8 @@ use nix::sys::signal::Signal;
 
 use crate::Case;
 use crate::cases::one;
+use crate::fixture::{Fixture, Mode, Proxy, RawClient};
 use crate::operations::{admin_of, await_that, get, samples};
-use crate::site::{Mode, Proxy, RawClient, Site};
 
 pub(crate) const CASES: [Case; 5] = [
     ("one connection serves clients of both threads", one_connection),
@@ -21,25 +21,24 @@ pub(crate) const CASES: [Case; 5] = [
     ("all threads stop together", end),
 ];
 
-/// The cases that best show errors if clients and connections are on different threads.
-pub(crate) const OF_BOTH: [&str; 17] = [
+/// Cases that also run on two threads: those of the shared pool, of its limits, of cancel requests, and of upgrades.
+pub(crate) const ALSO_ON_TWO: [&str; 16] = [
     "a cancel request hits the right command",
     "a late cancel request hits no other client",
+    "a waiting command is cancelled",
     "nonces under eight clients",
-    "pgbench: churn and prepared statements",
     "no session state reaches the next client",
     "a transaction that was left open is rolled back",
-    "a connection in an unknown state is closed",
-    "health depends on whether the server is reachable",
-    "connections are not shared between users",
+    "a client waits for a connection up to the queue time",
+    "a stop waits for clients, up to a limit",
     "a stop under load cuts no client off",
-    "the service manager is notified",
     "an upgrade under load loses no client",
     "CA and certificate are rotated under load without ending sessions",
     "reloads, checks, warm-up and killed processes at once keep the pool's count right",
-    "connections with an old password end with their sessions",
-    "the client-facing certificate is rotated without ending sessions",
     "idle connections do not block dropping, renaming or copying a database",
+    "server processes that are killed under load",
+    "two clients share a connection",
+    "many clients on few connections",
 ];
 
 const CLIENT_LOOPS: usize = 8;
@@ -72,8 +71,8 @@ fn connect_repeatedly(proxy: &Proxy, done: &AtomicUsize, client_loop: usize) {
 }
 
 /// The server has at most so many connections while clients come and go.
-fn served_by_at_most(site: &Site, proxy: &Proxy, most: usize) {
-    let mut control = site.control();
+fn served_by_at_most(fixture: &Fixture, proxy: &Proxy, most: usize) {
+    let mut control = fixture.control();
     let count = format!("SELECT count(*) FROM pg_stat_activity WHERE usename = '{}'", proxy.user);
     let done = AtomicUsize::new(0);
     let mut open = || -> usize { one(&mut control, &count).parse().expect("a number") };
@@ -94,9 +93,9 @@ fn served_by_at_most(site: &Site, proxy: &Proxy, most: usize) {
     });
 }
 
-fn one_connection(site: &mut Site) {
-    let mut proxy = site.proxy(&[&["--pool-size", "1"][..], &ASKED].concat());
-    served_by_at_most(site, &proxy, 1);
+fn one_connection(fixture: &mut Fixture) {
+    let mut proxy = fixture.proxy(&[&["--pool-size", "1"][..], &ASKED].concat());
+    served_by_at_most(fixture, &proxy, 1);
     let samples = samples(admin_of(&proxy));
     let number = |name: &str| samples[name].round() as usize;
     assert_eq!(number("clients_total"), CLIENT_LOOPS * ROUNDS);
@@ -109,7 +108,7 @@ fn one_connection(site: &mut Site) {
     assert_eq!(proxy.process.log.iter().filter(|line| line.contains("event=server-connected")).count(), 1);
     // Between transactions the connection is kept for one client, but moves to a client of another thread
     // that needs it.
-    if site.mode == Mode::Transaction {
+    if fixture.mode == Mode::Transaction {
         let mut clients: Vec<_> = (0..4).map(|_| proxy.client()).collect();
         for (at, client) in clients.iter_mut().enumerate() {
             client.query(&format!("SET application_name = 'client {at}'")).expect("a setting");
@@ -121,26 +120,26 @@ fn one_connection(site: &mut Site) {
     }
 }
 
-fn limit(site: &mut Site) {
-    let proxy = site.proxy(&[&["--pool-size", "3"][..], &ASKED].concat());
-    served_by_at_most(site, &proxy, 3);
+fn limit(fixture: &mut Fixture) {
+    let proxy = fixture.proxy(&[&["--pool-size", "3"][..], &ASKED].concat());
+    served_by_at_most(fixture, &proxy, 3);
     assert!(samples(admin_of(&proxy))["connects_total"] <= 3.0);
 }
 
-/// CPU time of each thread of a process in nanoseconds, by its name.
+/// CPU time in nanoseconds of each thread of a process, by its name, but for threads that end meanwhile.
 pub(crate) fn ran_ns(process: u32) -> BTreeMap<String, u64> {
     let tasks = fs::read_dir(format!("/proc/{process}/task")).expect("it runs");
-    let ran = tasks.map(|task| {
-        let task = task.expect("a thread").path();
-        let text = |name: &str| fs::read_to_string(task.join(name)).expect("it runs");
-        let ran = text("schedstat").split(' ').next().and_then(|ns| ns.parse().ok());
-        (text("comm").trim_end().to_owned(), ran.expect("a number"))
+    let ran = tasks.filter_map(|task| {
+        let task = task.ok()?.path();
+        let name = fs::read_to_string(task.join("comm")).ok()?.trim_end().to_owned();
+        let ran = fs::read_to_string(task.join("schedstat")).ok()?.split(' ').next()?.parse().ok()?;
+        Some((name, ran))
     });
     ran.collect()
 }
 
-fn both_serve(site: &mut Site) {
-    let proxy = site.proxy(&[&["--pool-size", "8"][..], &ASKED].concat());
+fn both_serve(fixture: &mut Fixture) {
+    let proxy = fixture.proxy(&[&["--pool-size", "8"][..], &ASKED].concat());
     let mut clients: Vec<_> = (0..CLIENT_LOOPS).map(|_| proxy.client()).collect();
     let each = threads(&proxy);
     // New clients go to the thread with far fewer clients.
@@ -157,9 +156,9 @@ fn both_serve(site: &mut Site) {
     }
 }
 
-fn cancels(site: &mut Site) {
-    let proxy = site.proxy(&[]);
-    let mut control = site.control();
+fn cancels(fixture: &mut Fixture) {
+    let proxy = fixture.proxy(&[]);
+    let mut control = fixture.control();
     let sleeping =
         "SELECT count(*) FROM pg_stat_activity WHERE wait_event = 'PgSleep' AND query LIKE '%hold%'";
     let mut sleepers: Vec<RawClient> = (0..CLIENT_LOOPS).map(|_| proxy.raw(&[])).collect();
@@ -179,8 +178,8 @@ fn cancels(site: &mut Site) {
     }
 }
 
-fn end(site: &mut Site) {
-    let mut proxy = site.proxy(&["--drain-time", "0.3"]);
+fn end(fixture: &mut Fixture) {
+    let mut proxy = fixture.proxy(&["--drain-time", "0.3"]);
     let mut clients: Vec<RawClient> = (0..CLIENT_LOOPS).map(|_| proxy.raw(&[])).collect();
     for client in &mut clients {
         client.answer();
@@ -195,7 +194,7 @@ fn end(site: &mut Site) {
     let last = proxy.process.await_line("event=stopped");
     assert!(last.contains(&format!("cut_off={CLIENT_LOOPS}")), "{last}");
     // Without clients, the proxy does not wait for the drain time.
-    let mut proxy = site.proxy(&["--drain-time", "600"]);
+    let mut proxy = fixture.proxy(&["--drain-time", "600"]);
     let clients: Vec<_> = (0..CLIENT_LOOPS).map(|_| proxy.client()).collect();
     proxy.process.signal(Signal::SIGTERM);
     proxy.process.await_line("event=stopping");

@@ -16,8 +16,8 @@ use nix::sys::signal::Signal;
 
 use crate::Case;
 use crate::cases::{one, try_one};
+use crate::fixture::{Fixture, Proxy, RawClient};
 use crate::operations::{admin_of, await_that, in_queue_time, samples};
-use crate::site::{Proxy, RawClient, Site};
 
 pub(crate) const CASES: [Case; 17] = [
     ("two clients share a connection", shared),
@@ -63,8 +63,8 @@ fn await_parked(proxy: &Proxy, count: f64) {
     });
 }
 
-fn shared(site: &mut Site) {
-    let proxy = site.proxy(&["--pool-size", "1"]);
+fn shared(fixture: &mut Fixture) {
+    let proxy = fixture.proxy(&["--pool-size", "1"]);
     let (mut first, mut second, process) = two(&proxy);
     for number in 0..20 {
         let sql = format!("SELECT '{number}-' || pg_backend_pid()");
@@ -75,8 +75,8 @@ fn shared(site: &mut Site) {
     assert_eq!(one(&mut first, "SELECT 1"), "1");
 }
 
-fn transaction(site: &mut Site) {
-    let proxy = site.proxy(&["--pool-size", "1", "--queue-time", "0.4"]);
+fn transaction(fixture: &mut Fixture) {
+    let proxy = fixture.proxy(&["--pool-size", "1", "--queue-time", "0.4"]);
     in_queue_time(|| {
         let (mut first, mut second, _) = try_two(&proxy)?;
         first.query("CREATE TABLE IF NOT EXISTS shared (n int); TRUNCATE shared")?;
@@ -98,8 +98,8 @@ fn transaction(site: &mut Site) {
     });
 }
 
-fn settings(site: &mut Site) {
-    let proxy = site.proxy(&["--pool-size", "1"]);
+fn settings(fixture: &mut Fixture) {
+    let proxy = fixture.proxy(&["--pool-size", "1"]);
     for (set, query, value) in [
         ("SET TimeZone = 'Asia/Tokyo'", "SHOW TimeZone", "Asia/Tokyo"),
         ("SET application_name = 'it''s me'", "SHOW application_name", "it's me"),
@@ -161,8 +161,8 @@ fn run(raw: &mut RawClient, name: &str) -> (String, Vec<String>) {
     kinds_and_rows(&raw.answer())
 }
 
-fn prepared(site: &mut Site) {
-    let proxy = site.proxy(&["--pool-size", "1"]);
+fn prepared(fixture: &mut Fixture) {
+    let proxy = fixture.proxy(&["--pool-size", "1"]);
     let (mut first, mut second) = (proxy.raw(&[]), proxy.raw(&[]));
     first.answer();
     second.answer();
@@ -202,8 +202,8 @@ fn prepared(site: &mut Site) {
     }
 }
 
-fn pipeline(site: &mut Site) {
-    let proxy = site.proxy(&["--pool-size", "1"]);
+fn pipeline(fixture: &mut Fixture) {
+    let proxy = fixture.proxy(&["--pool-size", "1"]);
     let (mut first, mut second) = (proxy.raw(&[]), proxy.raw(&[]));
     first.answer();
     second.answer();
@@ -235,8 +235,8 @@ fn pipeline(site: &mut Site) {
     }
 }
 
-fn incomplete_command(site: &mut Site) {
-    let proxy = site.proxy(&["--pool-size", "1"]);
+fn incomplete_command(fixture: &mut Fixture) {
+    let proxy = fixture.proxy(&["--pool-size", "1"]);
     let mut first = proxy.raw(&[]);
     first.answer();
     first.query("SELECT 1");
@@ -258,7 +258,7 @@ fn incomplete_command(site: &mut Site) {
     assert_eq!(kinds_and_rows(&first.answer()).1, ["first"]);
 }
 
-fn pins(site: &mut Site) {
+fn pins(fixture: &mut Fixture) {
     for (sql, reason) in [
         ("CREATE TEMP TABLE mine (n int)", "a temporary table"),
         ("LISTEN news", "LISTEN"),
@@ -268,7 +268,7 @@ fn pins(site: &mut Site) {
         ("SELECT set_config('my.own', 'x', false)", "set_config"),
         ("SET my.own = 'ä'", "a setting that cannot be set on another connection"),
     ] {
-        let mut proxy = site.proxy(&["--pool-size", "2"]);
+        let mut proxy = fixture.proxy(&["--pool-size", "2"]);
         let (mut first, mut second, process) = {
             let mut first = proxy.client();
             let process = one(&mut first, PID);
@@ -292,8 +292,8 @@ fn pins(site: &mut Site) {
     }
 }
 
-fn hidden(site: &mut Site) {
-    let proxy = site.proxy(&["--pool-size", "1"]);
+fn hidden(fixture: &mut Fixture) {
+    let proxy = fixture.proxy(&["--pool-size", "1"]);
     let hide = "CREATE OR REPLACE FUNCTION hide() RETURNS void LANGUAGE plpgsql AS $$ BEGIN \
                 PERFORM set_config('statement_timeout', '1234', false); PERFORM pg_advisory_lock(77); \
                 CREATE TEMP TABLE IF NOT EXISTS hidden (n int); END $$";
@@ -306,15 +306,15 @@ fn hidden(site: &mut Site) {
     assert_eq!(one(&mut second, PID), process);
 }
 
-fn orphaned_connection(site: &mut Site) {
-    let proxy = site.proxy(&[&["--pool-size", "5"][..], &ASKED].concat());
+fn orphaned_connection(fixture: &mut Fixture) {
+    let proxy = fixture.proxy(&[&["--pool-size", "5"][..], &ASKED].concat());
     let lock = "CREATE OR REPLACE FUNCTION lock_it() RETURNS void LANGUAGE plpgsql AS $$ BEGIN \
                 PERFORM set_config('work_mem', '7MB', false); PERFORM pg_advisory_lock(78); END $$";
     proxy.client().query(lock).expect("a function");
     // Another worker may have to learn of the disconnect first.
     await_parked(&proxy, 0.0);
     let locks = "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND objid = 78";
-    let mut control = site.control();
+    let mut control = fixture.control();
     let mut first = proxy.client();
     let process = one(&mut first, PID);
     first.query("SELECT lock_it()").expect("something out of sight");
@@ -331,8 +331,8 @@ fn orphaned_connection(site: &mut Site) {
     await_that("nothing is locked", || one(&mut control, locks) == "0");
 }
 
-fn batches(site: &mut Site) {
-    let proxy = site.proxy(&["--pool-size", "1"]);
+fn batches(fixture: &mut Fixture) {
+    let proxy = fixture.proxy(&["--pool-size", "1"]);
     let mut raw = proxy.raw(&[("application_name", "batches")]);
     raw.answer();
     let mut other = proxy.client();
@@ -356,8 +356,8 @@ fn batches(site: &mut Site) {
     }
 }
 
-fn max_age(site: &mut Site) {
-    let mut proxy = site.proxy(&["--pool-size", "1", "--max-age", "0"]);
+fn max_age(fixture: &mut Fixture) {
+    let mut proxy = fixture.proxy(&["--pool-size", "1", "--max-age", "0"]);
     let (mut first, mut second, process) = loop {
         let (mut first, second) = (proxy.client(), proxy.client());
         let started = Instant::now();
@@ -375,8 +375,8 @@ fn max_age(site: &mut Site) {
     assert_ne!(one(&mut first, PID), others);
 }
 
-fn discards(site: &mut Site) {
-    let mut proxy = site.proxy(&["--pool-size", "1", "--queue-time", "0.3"]);
+fn discards(fixture: &mut Fixture) {
+    let mut proxy = fixture.proxy(&["--pool-size", "1", "--queue-time", "0.3"]);
     in_queue_time(|| {
         let (mut first, mut second, process) = try_two(&proxy)?;
         first.query("SET statement_timeout = '5s'")?;
@@ -392,8 +392,8 @@ fn discards(site: &mut Site) {
     });
 }
 
-fn cancel_waiting(site: &mut Site) {
-    let mut proxy = site.proxy(&[&["--pool-size", "1"][..], &ASKED].concat());
+fn cancel_waiting(fixture: &mut Fixture) {
+    let mut proxy = fixture.proxy(&[&["--pool-size", "1"][..], &ASKED].concat());
     let mut waiting = proxy.raw(&[]);
     waiting.answer();
     let mut first = proxy.client();
@@ -415,8 +415,8 @@ fn cancel_waiting(site: &mut Site) {
     proxy.process.await_line("cancelled a waiting command");
 }
 
-fn waiting_input(site: &mut Site) {
-    let proxy = site.proxy(&[&["--pool-size", "1"][..], &ASKED].concat());
+fn waiting_input(fixture: &mut Fixture) {
+    let proxy = fixture.proxy(&[&["--pool-size", "1"][..], &ASKED].concat());
     let mut waiting = proxy.raw(&[]);
     waiting.answer();
     let mut other = proxy.client();
@@ -437,8 +437,8 @@ fn waiting_input(site: &mut Site) {
     }
 }
 
-fn stops(site: &mut Site) {
-    let mut proxy = site.proxy(&["--pool-size", "2"]);
+fn stops(fixture: &mut Fixture) {
+    let mut proxy = fixture.proxy(&["--pool-size", "2"]);
     let (mut first, mut second) = (proxy.client(), proxy.client());
     assert_eq!(one(&mut first, "SELECT 1"), "1");
     proxy.process.signal(Signal::SIGTERM);
@@ -450,7 +450,7 @@ fn stops(site: &mut Site) {
     drop((first, second));
     assert_eq!(proxy.process.wait().code(), Some(0));
     // After the drain time they are sent an error.
-    let mut proxy = site.proxy(&["--drain-time", "0.3"]);
+    let mut proxy = fixture.proxy(&["--drain-time", "0.3"]);
     let mut raw = proxy.raw(&[]);
     raw.answer();
     proxy.process.signal(Signal::SIGTERM);
@@ -458,10 +458,10 @@ fn stops(site: &mut Site) {
     assert_eq!(proxy.process.wait().code(), Some(0), "no client was cut off in a transaction");
 }
 
-fn many(site: &mut Site) {
+fn many(fixture: &mut Fixture) {
     const CLIENTS: usize = 24;
     const ROUNDS: usize = 40;
-    let proxy = site.proxy(&["--pool-size", "3"]);
+    let proxy = fixture.proxy(&["--pool-size", "3"]);
     thread::scope(|scope| {
         for client_loop in 0..CLIENTS {
             let proxy: &Proxy = &proxy;
@@ -483,8 +483,8 @@ fn many(site: &mut Site) {
     });
 }
 
-fn pgbench(site: &mut Site) {
-    let proxy = site.proxy(&["--pool-size", "2"]);
+fn pgbench(fixture: &mut Fixture) {
+    let proxy = fixture.proxy(&["--pool-size", "2"]);
     let script = proxy.directory.join("script.sql");
     let sql =
         "\\set n random(1, 100)\nBEGIN;\nSELECT count(*) FROM sbtest1 WHERE id < :n;\nSELECT :n;\nEND;\n";

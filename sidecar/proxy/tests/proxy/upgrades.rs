@@ -11,9 +11,9 @@ use nix::unistd::Pid;
 
 use crate::Case;
 use crate::cases::one;
+use crate::fixture::{Fixture, PORT, client_at};
 use crate::operations::{Manager, await_that, settings};
 use crate::process::Process;
-use crate::site::{PORT, Site, client_at};
 
 /// In both pooling modes.
 pub(crate) const CASES: [Case; 4] = [
@@ -89,10 +89,10 @@ pub(crate) fn upgrade_twice(process: &mut Process, exchange: impl Fn(&str) -> St
 }
 
 /// A session that began before the upgrades lasts, and the files of the sockets are the last process's.
-fn under_load(site: &mut Site) {
+fn under_load(fixture: &mut Fixture) {
     let (directory, _) = settings("");
     let admin = directory.path().join("admin.sock");
-    let mut proxy = site.proxy(&["--pool-size", "4", "--admin", &format!("unix:{}", admin.display())]);
+    let mut proxy = fixture.proxy(&["--pool-size", "4", "--admin", &format!("unix:{}", admin.display())]);
     let mut lasting = proxy.client();
     assert_eq!(one(&mut lasting, "SELECT 'before'"), "before");
     let (socket, user, database) = (proxy.socket(), proxy.user.clone(), proxy.database.clone());
@@ -111,10 +111,10 @@ fn under_load(site: &mut Site) {
     assert!(!socket.exists() && !admin.exists());
 }
 
-fn failing(site: &mut Site) {
+fn failing(fixture: &mut Fixture) {
     let text = "[limits]\npool-size = 2\n";
     let (directory, file) = settings(text);
-    let mut proxy = site.proxy(&["--config", &file]);
+    let mut proxy = fixture.proxy(&["--config", &file]);
     assert_eq!(one(&mut proxy.client(), "SELECT 1"), "1");
     for broken in ["[limits]\npool-size = \"many\"\n", "tls-groups = [\"nothing\"]\n"] {
         fs::write(directory.path().join("proxy.toml"), broken).expect("ours to write");
@@ -132,13 +132,13 @@ fn failing(site: &mut Site) {
     successor.stop();
 }
 
-fn service_manager(site: &mut Site) {
-    let (directory, listen) = site.new_directory();
+fn service_manager(fixture: &mut Fixture) {
+    let (directory, listen) = fixture.new_directory();
     let manager = Manager::open();
-    let mut command = site.program();
-    let url = site.url("");
+    let mut command = fixture.program();
+    let url = fixture.url("");
     command.args(["--listen", &listen, "--server", &url]).env("NOTIFY_SOCKET", &manager.socket);
-    let mut proxy = site.proxy_by(&mut command, directory, PORT);
+    let mut proxy = fixture.proxy_by(&mut command, directory, PORT);
     assert_eq!(manager.next_state(), "READY=1");
     proxy.process.signal(Signal::SIGUSR2);
     let successor = Successor::of(&mut proxy.process);
@@ -151,9 +151,9 @@ fn service_manager(site: &mut Site) {
     assert_eq!(manager.next_state(), "STOPPING=1");
 }
 
-fn nothing_to_take_over(site: &mut Site) {
-    let (_, listen) = site.new_directory();
-    let (url, mut command) = (site.url(""), site.program());
+fn nothing_to_take_over(fixture: &mut Fixture) {
+    let (_, listen) = fixture.new_directory();
+    let (url, mut command) = (fixture.url(""), fixture.program());
     command.args(["--listen", &listen, "--server", &url, "--take-over"]).stdin(Stdio::null());
     let output = command.output().expect("it runs");
     let log = String::from_utf8_lossy(&output.stderr);

@@ -15,7 +15,7 @@ use super::raw::{RawClient, USUAL};
 use super::{UTF8MB4, tables};
 use crate::options::{DEADLINE, Options, SERVED};
 use crate::proxies::{DIRECT, PLANS, Plan, Pooling, Proxy};
-use crate::site::{open_lab, start_of};
+use crate::server::{open_lab, start_of};
 use crate::waiting::ServerThread;
 
 /// Clients that wait for each other's locks get errors at once; the rest changes nothing that clients see.

@@ -13,7 +13,7 @@ use super::connection::{Connection, rows};
 use super::tables;
 use crate::options::{DEADLINE, Options, SERVED, TIME_LIMIT};
 use crate::proxies::{DIRECT, PLANS, Plan, Pooling, Proxy};
-use crate::site::{PORT, open_lab, start_of};
+use crate::server::{open_lab, start_of};
 
 /// Changes nothing that clients see.
 const SERVER_SETTINGS: [(&str, &str); 5] = [
@@ -133,7 +133,7 @@ impl Site {
         administrator.query("SET client_min_messages = error", DEADLINE).expect("an answer");
         let socket = match plan.pooling {
             Pooling::Direct => self.server_socket.clone(),
-            _ => self.directory.path().join(plan.name).join(format!(".s.PGSQL.{PORT}")),
+            _ => self.directory.path().join(plan.name).join(".s.PGSQL.6432"),
         };
         let mut route = Route {
             plan,

@@ -20,12 +20,12 @@ use nix::sys::signal::Signal;
 use openssl::sha::{sha1, sha256};
 
 use super::Case;
+use super::fixture::{Fixture, Proxy, SECOND, SECONDS_PASSWORD, code, one};
 use super::raw::{RawClient, USUAL, UTF8MB4};
-use super::site::{Proxy, SECOND, SECONDS_PASSWORD, Site, code, one};
 use crate::client_tls::TestCertificates;
 use crate::drivers::{PYTHON, imports};
 use crate::operations::{admin_address, await_that, get, samples, settings, write_secret};
-use crate::site::LONG;
+use crate::process::LONG;
 
 pub(crate) const CASES: [Case; 11] = [
     ("connections are not shared between users", users),
@@ -52,10 +52,10 @@ fn who(client: &mut Client) -> (String, String) {
     row.split_once(' ').map(|(user, number)| (user.to_owned(), number.to_owned())).expect("two words")
 }
 
-fn users(site: &mut Site) {
+fn users(fixture: &mut Fixture) {
     let (directory, file) = settings(WITH_SECOND);
-    let second = site.second_user(directory.path());
-    let proxy = site.proxy(&["--config", &file, "--pool-size", "4"]);
+    let second = fixture.second_user(directory.path());
+    let proxy = fixture.proxy(&["--config", &file, "--pool-size", "4"]);
     let mut owners = std::collections::BTreeMap::new();
     for _ in 0..20 {
         for user in [proxy.user.as_str(), second] {
@@ -69,20 +69,20 @@ fn users(site: &mut Site) {
     assert!(error.to_string().contains("does not log in as 'third'"), "{error}");
     // Both users at the limit: an idle connection of the other user is evicted, not handed over.
     drop(proxy);
-    let proxy = site.proxy(&["--config", &file, "--pool-size", "1"]);
+    let proxy = fixture.proxy(&["--config", &file, "--pool-size", "1"]);
     let (_, first) = who(&mut proxy.client());
     let (session, number) = who(&mut proxy.client_as(second, b"").expect("the login succeeds"));
     assert_eq!(session, second);
     assert_ne!(first, number);
 }
 
-fn unix_passwords(site: &mut Site) {
+fn unix_passwords(fixture: &mut Fixture) {
     let (directory, file) = settings(&format!("unix-auth = \"password\"\n{WITH_SECOND}"));
-    let second = site.second_user(directory.path());
-    let proxy = site.proxy(&["--config", &file]);
+    let second = fixture.second_user(directory.path());
+    let proxy = fixture.proxy(&["--config", &file]);
     let mode = fs::metadata(&proxy.socket).expect("it is there").permissions().mode();
     assert_eq!(mode & 0o777, 0o666);
-    let own = site.password();
+    let own = fixture.password();
     for (user, password, succeeds) in [
         (proxy.user.as_str(), own.as_slice(), true),
         (second, SECONDS_PASSWORD.as_bytes(), true),
@@ -104,10 +104,10 @@ fn unix_passwords(site: &mut Site) {
     }
 }
 
-fn by_tls(site: &mut Site) {
+fn by_tls(fixture: &mut Fixture) {
     let certificates = TestCertificates::new();
-    let proxy = tls_proxy(site, &certificates, &[]);
-    let (own, ca, user) = (site.password(), certificates.path("ca.pem"), proxy.user.clone());
+    let proxy = tls_proxy(fixture, &certificates, &[]);
+    let (own, ca, user) = (fixture.password(), certificates.path("ca.pem"), proxy.user.clone());
     for plugin in Plugin::ALL {
         let mut client = proxy.tls_client(&user, &own, Some(plugin), &ca, None).expect("the login succeeds");
         assert_eq!(who(&mut client).0, user);
@@ -121,7 +121,7 @@ fn by_tls(site: &mut Site) {
     }
     let error = proxy.tcp_client(&user, own.clone()).err().expect("TLS is required");
     assert_eq!(code(&error), Some(3159), "{error}");
-    let error = proxy.tls_client(&user, &own, None, &site.server().ca_file(), None).err();
+    let error = proxy.tls_client(&user, &own, None, &fixture.server().ca_file(), None).err();
     assert!(error.is_some_and(|error| error.to_string().contains("verif")), "another authority's");
     // The server's command-line client, which verifies the name.
     let ca = ca.display().to_string();
@@ -140,16 +140,16 @@ fn by_tls(site: &mut Site) {
     }
 }
 
-fn tls_proxy(site: &Site, certificates: &TestCertificates, more: &[&str]) -> Proxy {
+fn tls_proxy(fixture: &Fixture, certificates: &TestCertificates, more: &[&str]) -> Proxy {
     let own = certificates.arguments();
     let arguments = [&own.each_ref().map(String::as_str)[..], more].concat();
-    site.proxy_at("tcp:127.0.0.1:0", &site.url(), site.password(), PathBuf::new(), &arguments)
+    fixture.proxy_at("tcp:127.0.0.1:0", &fixture.url(), fixture.password(), PathBuf::new(), &arguments)
 }
 
-fn no_handshake(site: &mut Site) {
+fn no_handshake(fixture: &mut Fixture) {
     let certificates = TestCertificates::new();
     let (_directory, file) = settings("[limits]\nlogin-time = \"3s\"\n");
-    let mut proxy = tls_proxy(site, &certificates, &["--config", &file]);
+    let mut proxy = tls_proxy(fixture, &certificates, &["--config", &file]);
     let head = SslRequest {
         capabilities: USUAL | Capabilities::PROTOCOL_41 | Capabilities::SECURE_CONNECTION | Capabilities::SSL,
         max_packet_bytes: 1 << 24,
@@ -191,15 +191,15 @@ fn no_handshake(site: &mut Site) {
     let mut logged_in = None;
     await_that("others can log in", || {
         let client =
-            proxy.tls_client(&proxy.user, &site.password(), None, &certificates.path("ca.pem"), None);
+            proxy.tls_client(&proxy.user, &fixture.password(), None, &certificates.path("ca.pem"), None);
         logged_in = client.ok();
         logged_in.is_some()
     });
     assert_eq!(one(&mut logged_in.expect("the login succeeds"), "SELECT 1"), "1");
 }
 
-fn metrics(site: &mut Site) {
-    let proxy = site.proxy(&["--admin", "tcp:127.0.0.1:0", "--idle-time", "0.3"]);
+fn metrics(fixture: &mut Fixture) {
+    let proxy = fixture.proxy(&["--admin", "tcp:127.0.0.1:0", "--idle-time", "0.3"]);
     let admin = admin_address(&proxy.process.log);
     let mut raw = proxy.raw();
     assert_eq!(raw.value("SELECT 'twelve bytes'"), "twelve bytes");
@@ -224,18 +224,18 @@ fn metrics(site: &mut Site) {
     // A connection was open a moment ago.
     assert_eq!(get(admin, "/healthz").0, 200);
     let unreachable = format!("mysql://{}@127.0.0.1:1/x?ssl-mode=DISABLED", proxy.user);
-    let proxy = site.proxy_to(&unreachable, Vec::new(), &["--admin", "tcp:127.0.0.1:0"]);
+    let proxy = fixture.proxy_to(&unreachable, Vec::new(), &["--admin", "tcp:127.0.0.1:0"]);
     let admin = admin_address(&proxy.process.log);
     await_that("it is told", || get(admin, "/healthz").0 == 503);
 }
 
-fn certificates(site: &mut Site) {
+fn certificates(fixture: &mut Fixture) {
     let certificates = TestCertificates::new();
     let (directory, file) = settings(WITH_SECOND);
-    let second = site.second_user(directory.path());
+    let second = fixture.second_user(directory.path());
     let ca = certificates.path("ca.pem");
     let ca_text = ca.display().to_string();
-    let proxy = tls_proxy(site, &certificates, &["--config", &file, "--tls-client-ca", &ca_text]);
+    let proxy = tls_proxy(fixture, &certificates, &["--config", &file, "--tls-client-ca", &ca_text]);
     let other_authority = ciphertoll_lab::Authority::generate().expect("another authority");
     for (name, authority, user) in [
         ("own", &certificates.authority, proxy.user.as_str()),
@@ -266,11 +266,11 @@ fn certificates(site: &mut Site) {
     }
 }
 
-fn reloaded(site: &mut Site) {
+fn reloaded(fixture: &mut Fixture) {
     let (certificates, newer) = (TestCertificates::new(), TestCertificates::new());
     let (directory, file) = settings(WITH_SECOND);
-    let second = site.second_user(directory.path());
-    let mut proxy = tls_proxy(site, &certificates, &["--config", &file]);
+    let second = fixture.second_user(directory.path());
+    let mut proxy = tls_proxy(fixture, &certificates, &["--config", &file]);
     let (old, new) = (certificates.path("ca.pem"), newer.path("ca.pem"));
     let connect =
         |proxy: &Proxy, password: &str, ca| proxy.tls_client(second, password.as_bytes(), None, ca, None);
@@ -279,7 +279,7 @@ fn reloaded(site: &mut Site) {
     long_lived.execute("BEGIN").expect("a transaction");
     let (_, number) = who(&mut long_lived);
     let sql = format!("ALTER USER '{SECOND}'@'%' IDENTIFIED BY 'another one'");
-    site.control().execute(&sql).expect("the control account may");
+    fixture.control().execute(&sql).expect("the control account may");
     write_secret(&directory.path().join(SECOND), "another one\n");
     for name in ["proxy.pem", "proxy.key"] {
         fs::copy(newer.path(name), certificates.path(name)).expect("ours to write");
@@ -317,9 +317,9 @@ fn default_capabilities(proxy: &Proxy) {
     assert!(python.status().expect("it runs").success());
 }
 
-fn warm_up(site: &mut Site) {
+fn warm_up(fixture: &mut Fixture) {
     let arguments = ["--warm-up", "2", "--idle-time", "0.3", "--admin", "tcp:127.0.0.1:0"];
-    let mut proxy = site.proxy(&arguments);
+    let mut proxy = fixture.proxy(&arguments);
     let admin = admin_address(&proxy.process.log);
     let database = &proxy.database.clone();
     let idle =
@@ -380,10 +380,10 @@ fn change(raw: &mut RawClient, user: &str, database: &str) {
     change_by(raw, user, database, native_password::NAME, b"");
 }
 
-fn change_user(site: &mut Site) {
+fn change_user(fixture: &mut Fixture) {
     let (directory, file) = settings(WITH_SECOND);
-    let second = site.second_user(directory.path());
-    let mut proxy = site.proxy(&["--config", &file, "--pool-size", "2"]);
+    let second = fixture.second_user(directory.path());
+    let mut proxy = fixture.proxy(&["--config", &file, "--pool-size", "2"]);
     let database = proxy.database.clone();
     let mut raw = proxy.raw();
     for round in 0..3 {
@@ -442,11 +442,11 @@ fn proof(password: &[u8], nonce: &[u8]) -> Vec<u8> {
     once.iter().zip(mask).map(|(a, b)| a ^ b).collect()
 }
 
-fn change_is_proved(site: &mut Site) {
+fn change_is_proved(fixture: &mut Fixture) {
     let (directory, file) = settings(&format!("unix-auth = \"password\"\n{WITH_SECOND}"));
-    let second = site.second_user(directory.path());
-    let proxy = site.proxy(&["--config", &file]);
-    let own = site.password();
+    let second = fixture.second_user(directory.path());
+    let proxy = fixture.proxy(&["--config", &file]);
+    let own = fixture.password();
     for (user, password, succeeds) in [
         (second, SECONDS_PASSWORD.as_bytes(), true),
         (&proxy.user, own.as_slice(), true),
@@ -503,14 +503,14 @@ fn prove_by_another_plugin(raw: &mut RawClient, password: &[u8]) {
     raw.send(&bytes);
 }
 
-fn checked(site: &mut Site) {
+fn checked(fixture: &mut Fixture) {
     let certificates = TestCertificates::new();
     let own = certificates.arguments();
     let (directory, file) = settings(&format!("unix-auth = \"password\"\nwarm-up = 2\n{WITH_SECOND}"));
     write_secret(&directory.path().join("second"), "x");
     let check = |more: &[&str]| {
         Command::new(env!("CARGO_BIN_EXE_ciphertoll-proxy"))
-            .args(["--check", "--config", &file, "--server", &site.url(), "--listen", "unix:/nowhere/s"])
+            .args(["--check", "--config", &file, "--server", &fixture.url(), "--listen", "unix:/nowhere/s"])
             .args(more)
             .env("MYSQL_PWD", "x")
             .output()
@@ -527,8 +527,8 @@ fn checked(site: &mut Site) {
     assert!(stderr.contains("set \"password\""), "{stderr}");
 }
 
-fn state_changes(site: &mut Site) {
-    let proxy = site.proxy(&["--pool-size", "1"]);
+fn state_changes(fixture: &mut Fixture) {
+    let proxy = fixture.proxy(&["--pool-size", "1"]);
     // Several times: later clients have a connection that was reset.
     for _ in 0..3 {
         let mut raw = proxy.raw_with(USUAL | Capabilities::SESSION_TRACK);

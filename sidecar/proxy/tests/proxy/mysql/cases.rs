@@ -12,8 +12,8 @@ use nix::sys::signal::Signal;
 
 use super::Case;
 use super::fake::FakeServer;
+use super::fixture::{Fixture, INTERACTIVE_TIMEOUT, Proxy, one};
 use super::raw::{RawClient, USUAL, UTF8MB4};
-use super::site::{INTERACTIVE_TIMEOUT, Proxy, Site, one};
 use crate::operations::await_that;
 
 /// Cases that need capabilities which transaction pooling does not offer.
@@ -39,8 +39,8 @@ pub(crate) const CASES: [Case; 16] = [
     ("a client that does not read blocks no other", stalled_client),
 ];
 
-fn queries(site: &mut Site) {
-    let mut proxy = site.proxy(&["--pool-size", "1"]);
+fn queries(fixture: &mut Fixture) {
+    let mut proxy = fixture.proxy(&["--pool-size", "1"]);
     for _ in 0..3 {
         let mut client = proxy.client();
         let rows = client.query("SELECT 'a', NULL UNION ALL SELECT 'b', 'c'").expect("rows");
@@ -65,8 +65,8 @@ fn queries(site: &mut Site) {
     assert_eq!(proxy.process.count("event=server-lost"), 0);
 }
 
-fn cli(site: &mut Site) {
-    let proxy = site.proxy(&[]);
+fn cli(fixture: &mut Fixture) {
+    let proxy = fixture.proxy(&[]);
     let sql = |sql: &str| proxy.cli(&["--execute", sql]).map(|mut cli| cli.output().expect("it runs"));
     let Some(output) = sql("SELECT 6 * 7; SELECT 'b'; SELECT DATABASE()") else { return };
     let stdout = String::from_utf8_lossy(&output.stdout).into_owned();
@@ -80,21 +80,21 @@ fn cli(site: &mut Site) {
     assert!(output.expect("it runs").status.success());
 }
 
-fn encrypted(site: &mut Site) {
-    let password = String::from_utf8(site.password()).expect("text");
-    let auth = match site.engine() {
+fn encrypted(fixture: &mut Fixture) {
+    let password = String::from_utf8(fixture.password()).expect("text");
+    let auth = match fixture.engine() {
         Engine::MySql => "auth=caching-sha2",
         _ => "auth=native",
     };
     for library in ["rustls", "openssl"] {
-        let mut proxy = site.proxy(&["--tls-library", library]);
+        let mut proxy = fixture.proxy(&["--tls-library", library]);
         let mut client = proxy.client();
         let rows = client.query("SHOW STATUS LIKE 'Ssl_version'").expect("a status");
         assert_eq!(rows[0][1].as_deref(), Some(&b"TLSv1.3"[..]));
         drop(client);
         let line = proxy.process.await_line("event=server-connected");
         // rustls has a share of X25519, which MySQL does not take.
-        let group = match (site.engine(), library) {
+        let group = match (fixture.engine(), library) {
             (Engine::MariaDb, "rustls") => "group=x25519",
             _ => "group=p256",
         };
@@ -103,8 +103,8 @@ fn encrypted(site: &mut Site) {
     }
 }
 
-fn several(site: &mut Site) {
-    let proxy = site.proxy(&[]);
+fn several(fixture: &mut Fixture) {
+    let proxy = fixture.proxy(&[]);
     for capabilities in [USUAL, USUAL.without(Capabilities::DEPRECATE_EOF)] {
         let mut raw = proxy.raw_with(capabilities | Capabilities::MULTI_STATEMENTS);
         raw.query("SELECT 1, 2; DO 0; SELECT 'a' UNION SELECT 'b'; SELECT 3");
@@ -152,8 +152,8 @@ pub(crate) fn execute(raw: &mut RawClient, statement_id: u32, params: &[Param<'_
     raw.send(&bytes);
 }
 
-fn prepared(site: &mut Site) {
-    let proxy = site.proxy(&[]);
+fn prepared(fixture: &mut Fixture) {
+    let proxy = fixture.proxy(&[]);
     for capabilities in [USUAL, USUAL.without(Capabilities::DEPRECATE_EOF)] {
         let mut raw = proxy.raw_with(capabilities);
         let statement = prepare(&mut raw, "SELECT ?, ? + 1");
@@ -202,11 +202,11 @@ fn prepared(site: &mut Site) {
     }
 }
 
-fn cached_definitions(site: &mut Site) {
-    if site.engine() == Engine::MySql {
+fn cached_definitions(fixture: &mut Fixture) {
+    if fixture.engine() == Engine::MySql {
         return crate::say("MySQL does not leave definitions out: nothing to test");
     }
-    let proxy = site.proxy(&[]);
+    let proxy = fixture.proxy(&[]);
     let mut raw = proxy.raw_with(USUAL | Capabilities::CACHE_METADATA | Capabilities::EXTENDED_METADATA);
     assert!(raw.capabilities.contains(Capabilities::CACHE_METADATA));
     let statement = prepare(&mut raw, "SELECT 7, 'x'");
@@ -225,9 +225,9 @@ fn cached_definitions(site: &mut Site) {
     assert_eq!(one(&mut proxy.client(), "SELECT 1"), "1");
 }
 
-fn files(site: &mut Site) {
+fn files(fixture: &mut Fixture) {
     let fake = FakeServer::start();
-    let mut proxy = site.proxy_to(&FakeServer::url(fake.port()), Vec::new(), &["--pool-size", "1"]);
+    let mut proxy = fixture.proxy_to(&FakeServer::url(fake.port()), Vec::new(), &["--pool-size", "1"]);
     "toll".clone_into(&mut proxy.user);
     let mut raw = proxy.raw_with(USUAL | Capabilities::LOCAL_FILES);
     // Many small parts, few large ones, and none: a client need not send the file.
@@ -258,15 +258,15 @@ fn files(site: &mut Site) {
     assert_eq!(RawClient::error(&[raw.word()]), Some(1158));
     proxy.process.await_line("it requests a local file, which was not offered");
     // A real server that does not allow files.
-    let proxy = site.proxy(&[]);
+    let proxy = fixture.proxy(&[]);
     let mut raw = proxy.raw_with(USUAL | Capabilities::LOCAL_FILES);
     raw.query("LOAD DATA LOCAL INFILE 'file' INTO TABLE t");
     assert!(matches!(RawClient::error(&[raw.word()]), Some(1148 | 3948 | 4166)));
     assert_eq!(raw.value("SELECT 'after'"), "after");
 }
 
-fn large(site: &mut Site) {
-    let proxy = site.proxy(&[]);
+fn large(fixture: &mut Fixture) {
+    let proxy = fixture.proxy(&[]);
     let mut raw = proxy.raw();
     for length in [packet::MAX_PART_BYTES - 30, packet::MAX_PART_BYTES, 40 << 20] {
         let text = "x".repeat(length);
@@ -289,8 +289,8 @@ fn large(site: &mut Site) {
     assert_eq!(raw.value("SELECT 'after'"), "after");
 }
 
-fn pipelined(site: &mut Site) {
-    let proxy = site.proxy(&[]);
+fn pipelined(fixture: &mut Fixture) {
+    let proxy = fixture.proxy(&[]);
     let mut raw = proxy.raw();
     let mut bytes = Vec::new();
     for number in 0..100 {
@@ -305,8 +305,8 @@ fn pipelined(site: &mut Site) {
     }
 }
 
-fn commands(site: &mut Site) {
-    let proxy = site.proxy(&["--pool-size", "1"]);
+fn commands(fixture: &mut Fixture) {
+    let proxy = fixture.proxy(&["--pool-size", "1"]);
     for capabilities in [USUAL, USUAL.without(Capabilities::DEPRECATE_EOF)] {
         let mut raw = proxy.raw_with(capabilities);
         // COM_INIT_DB.
@@ -346,8 +346,8 @@ fn commands(site: &mut Site) {
     }
 }
 
-fn agreed(site: &mut Site) {
-    let proxy = site.proxy(&[]);
+fn agreed(fixture: &mut Fixture) {
+    let proxy = fixture.proxy(&[]);
     let mut raw = proxy.raw();
     for sql in
         ["DROP TABLE IF EXISTS found", "CREATE TABLE found (n INT)", "INSERT INTO found VALUES (1), (2)"]
@@ -392,11 +392,11 @@ fn agreed(site: &mut Site) {
     assert_eq!(unknown.len(), 1, "{unknown:?}");
 }
 
-fn attributes(site: &mut Site) {
-    if site.engine() == Engine::MariaDb {
+fn attributes(fixture: &mut Fixture) {
+    if fixture.engine() == Engine::MariaDb {
         return crate::say("MariaDB has no attributes of queries: nothing to test");
     }
-    let proxy = site.proxy(&["--pool-size", "1"]);
+    let proxy = fixture.proxy(&["--pool-size", "1"]);
     // The proxy's own queries must have attributes, too.
     for _ in 0..3 {
         let mut raw = proxy.raw_with(USUAL | Capabilities::QUERY_ATTRIBUTES);
@@ -415,8 +415,8 @@ fn attributes(site: &mut Site) {
     }
 }
 
-fn refused(site: &mut Site) {
-    let proxy = site.proxy(&[]);
+fn refused(fixture: &mut Fixture) {
+    let proxy = fixture.proxy(&[]);
     let mut bystander = proxy.client();
     // COM_BINLOG_DUMP, COM_REGISTER_SLAVE, COM_BINLOG_DUMP_GTID.
     for kind in [0x12, 0x15, 0x1e] {
@@ -429,8 +429,8 @@ fn refused(site: &mut Site) {
     assert_eq!(one(&mut bystander, "SELECT 1"), "1");
 }
 
-fn kill(site: &mut Site) {
-    let proxy = site.proxy(&[]);
+fn kill(fixture: &mut Fixture) {
+    let proxy = fixture.proxy(&[]);
     let (mut sleeper, mut other, mut killer) = (proxy.raw(), proxy.raw(), proxy.raw());
     let number = sleeper.value("SELECT CONNECTION_ID()");
     assert_ne!(number, sleeper.connection_id.to_string(), "it was greeted before it had a connection");
@@ -475,8 +475,8 @@ fn kill(site: &mut Site) {
     await_that("it has ended", || one(&mut control, sleeps) == "0");
 }
 
-fn kill_in_a_batch(site: &mut Site) {
-    let proxy = site.proxy(&[]);
+fn kill_in_a_batch(fixture: &mut Fixture) {
+    let proxy = fixture.proxy(&[]);
     let multi = USUAL | Capabilities::MULTI_STATEMENTS;
     let (mut sleeper, mut killer) = (proxy.raw(), proxy.raw_with(multi));
     let mut control = proxy.client();
@@ -487,7 +487,7 @@ fn kill_in_a_batch(site: &mut Site) {
         format!("/* first */ KILL QUERY {own}"),
         format!("SELECT 'it''s; KILL 1'; KILL HARD QUERY {own} ; SELECT 2"),
     ] {
-        if statements.contains("HARD") && site.engine() != Engine::MariaDb {
+        if statements.contains("HARD") && fixture.engine() != Engine::MariaDb {
             continue;
         }
         sleeper.query("SELECT SLEEP(60)");
@@ -528,8 +528,8 @@ fn await_asleep(control: &mut Client) -> String {
     number
 }
 
-fn nonces(site: &mut Site) {
-    let proxy = site.proxy(&["--pool-size", "3"]);
+fn nonces(fixture: &mut Fixture) {
+    let proxy = fixture.proxy(&["--pool-size", "3"]);
     thread::scope(|scope| {
         for client_loop in 0..8 {
             let proxy: &Proxy = &proxy;
@@ -546,8 +546,8 @@ fn nonces(site: &mut Site) {
     });
 }
 
-fn byte_by_byte(site: &mut Site) {
-    let proxy = site.proxy(&[]);
+fn byte_by_byte(fixture: &mut Fixture) {
+    let proxy = fixture.proxy(&[]);
     let mut raw = proxy.raw();
     let mut bytes = Vec::new();
     command::encode_query(&mut bytes, "SELECT 'slow'").expect("a query");
@@ -558,9 +558,9 @@ fn byte_by_byte(site: &mut Site) {
     assert!(payloads.contains(&b"\x04slow".to_vec()), "{payloads:?}");
 }
 
-fn stalled_client(site: &mut Site) {
+fn stalled_client(fixture: &mut Fixture) {
     const BYTES: usize = 16 << 20;
-    let proxy = site.proxy(&[]);
+    let proxy = fixture.proxy(&[]);
     let mut raw = proxy.raw();
     raw.query(&format!("SELECT REPEAT('x', {BYTES})"));
     // Other clients are served while it does not read.

@@ -4,8 +4,8 @@ use std::io::Read as _;
 use std::net::Shutdown;
 
 use super::Case;
+use super::fixture::{Fixture, one};
 use super::raw::{RawClient, USUAL};
-use super::site::{Site, one};
 
 pub(crate) const CASES: [Case; 2] = [
     ("commands in front of the end of a client are executed and answered", answered),
@@ -35,8 +35,8 @@ fn send(raw: &mut RawClient, commands: &[u8], end: End) {
     }
 }
 
-fn answered(site: &mut Site) {
-    let proxy = site.proxy(&["--pool-size", "1"]);
+fn answered(fixture: &mut Fixture) {
+    let proxy = fixture.proxy(&["--pool-size", "1"]);
     proxy.client().query("CREATE TABLE IF NOT EXISTS left_by (n int)").expect("a table");
     for end in ENDS {
         proxy.client().query("TRUNCATE left_by").expect("an empty table");
@@ -55,9 +55,9 @@ fn answered(site: &mut Site) {
     }
 }
 
-fn long_answer(site: &mut Site) {
+fn long_answer(fixture: &mut Fixture) {
     const BYTES: usize = 12 << 20;
-    let proxy = site.proxy(&["--pool-size", "1"]);
+    let proxy = fixture.proxy(&["--pool-size", "1"]);
     for end in ENDS {
         let mut raw = proxy.raw_with(USUAL);
         send(&mut raw, &query(&format!("SELECT repeat('x', {BYTES}), sleep(0.1)")), end);

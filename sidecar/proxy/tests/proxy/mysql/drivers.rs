@@ -7,13 +7,13 @@ use ciphertoll_skip::missing;
 
 use super::Case;
 use super::fake::FakeServer;
-use super::site::Site;
+use super::fixture::Fixture;
 use crate::client_tls::TestCertificates;
 use crate::drivers::{PYTHON, compiles_with, example, fetched, imports, output_of, sources};
 
 pub(crate) const CASES: [Case; 7] = [
-    ("driver: PyMySQL", |site| python(site, PYTHONS[0])),
-    ("driver: mysqlclient, on libmariadb", |site| python(site, PYTHONS[1])),
+    ("driver: PyMySQL", |fixture| python(fixture, PYTHONS[0])),
+    ("driver: mysqlclient, on libmariadb", |fixture| python(fixture, PYTHONS[1])),
     ("driver: files of the client's", files),
     ("driver: mysql_async", mysql_async),
     ("driver: MariaDB Connector/J", jdbc),
@@ -40,33 +40,33 @@ fn python_program(module: &str) -> Command {
     command
 }
 
-fn python(site: &mut Site, (module, package): (&str, &str)) {
+fn python(fixture: &mut Fixture, (module, package): (&str, &str)) {
     if !imports(module) {
         return missing(&format!("{module} is not here (the package {package})"));
     }
-    same(site, Transports::Both, || python_program(module));
+    same(fixture, Transports::Both, || python_program(module));
 }
 
-fn mysql_async(site: &mut Site) {
+fn mysql_async(fixture: &mut Fixture) {
     let Some(program) = example("driver_mysql_async") else { return };
-    same(site, Transports::Both, || Command::new(&program));
+    same(fixture, Transports::Both, || Command::new(&program));
 }
 
-fn jdbc(site: &mut Site) {
+fn jdbc(fixture: &mut Fixture) {
     if !compiles_with(JDBC) {
         let what = "Connector/J is not here (the packages default-jdk-headless and libmariadb-java)";
         return missing(what);
     }
-    same(site, Transports::Tcp, || {
+    same(fixture, Transports::Tcp, || {
         let mut command = Command::new("java");
         command.args(["-cp", JDBC]).arg(sources().join("MySqlDrivers.java"));
         command
     });
 }
 
-fn go_sql_driver(site: &mut Site) {
+fn go_sql_driver(fixture: &mut Fixture) {
     if let Some(program) = go_program() {
-        same(site, Transports::Both, || Command::new(&program));
+        same(fixture, Transports::Both, || Command::new(&program));
     }
 }
 
@@ -79,12 +79,12 @@ fn go_program() -> Option<PathBuf> {
     Some(program)
 }
 
-fn node(site: &mut Site) {
+fn node(fixture: &mut Fixture) {
     let modules = fetched().join("node_modules");
     if !modules.join("mysql2").is_dir() {
         return missing("mysql2 is not here (scripts/fetch-drivers, npm)");
     }
-    same(site, Transports::Both, || {
+    same(fixture, Transports::Both, || {
         let mut command = Command::new("node");
         command.arg(sources().join("mysql.js")).env("NODE_PATH", &modules);
         command
@@ -102,13 +102,13 @@ struct Target<'a> {
 }
 
 impl Target<'_> {
-    fn by(&self, mut program: Command, site: &Site) -> Command {
+    fn by(&self, mut program: Command, fixture: &Fixture) -> Command {
         program
             .env("MYSQL_HOST", "127.0.0.1")
             .env("MYSQL_PORT", self.port.to_string())
             .env("MYSQL_USER", self.user)
             .env("MYSQL_PASSWORD", self.password)
-            .env("MYSQL_DATABASE", site.server().database())
+            .env("MYSQL_DATABASE", fixture.server().database())
             .env("MYSQL_CA", self.ca)
             .env("MYSQL_TLS", self.encryption)
             .envs(self.socket.map(|socket| ("MYSQL_SOCKET", socket)))
@@ -118,49 +118,50 @@ impl Target<'_> {
 }
 
 /// Runs the program without and with a proxy: both must print the same, and something.
-fn same(site: &mut Site, transports: Transports, program: impl Fn() -> Command) {
-    let password = String::from_utf8(site.password()).expect("passwords here are text");
-    let (user, port) = (site.user(), site.port());
-    let ca = site.server().ca_file();
+fn same(fixture: &mut Fixture, transports: Transports, program: impl Fn() -> Command) {
+    let password = String::from_utf8(fixture.password()).expect("passwords here are text");
+    let (user, port) = (fixture.user(), fixture.port());
+    let ca = fixture.server().ca_file();
     let server =
         Target { port, encryption: "require", socket: None, user: &user, password: &password, ca: &ca };
-    let direct = output_of(&mut server.by(program(), site), "itself");
+    let direct = output_of(&mut server.by(program(), fixture), "itself");
     // Two of them are for the KILL, and for the program's check that the statement runs.
-    let mut proxy = site.proxy(&["--listen", "tcp:127.0.0.1:0", "--pool-size", "3"]);
+    let mut proxy = fixture.proxy(&["--listen", "tcp:127.0.0.1:0", "--pool-size", "3"]);
     let by_tcp = Target { port: proxy.second_port(), encryption: "disable", ..server };
     for round in ["first", "second"] {
-        let proxied = output_of(&mut by_tcp.by(program(), site), "the proxy's port");
+        let proxied = output_of(&mut by_tcp.by(program(), fixture), "the proxy's port");
         assert_eq!(proxied, direct, "for the {round} time");
     }
-    let (certificates, url) = (TestCertificates::new(), site.url());
+    let (certificates, url) = (TestCertificates::new(), fixture.url());
     let own = certificates.arguments();
     let arguments = [&own.each_ref().map(String::as_str)[..], &["--pool-size", "3"]].concat();
-    let by_tls = site.proxy_at("tcp:127.0.0.1:0", &url, site.password(), PathBuf::new(), &arguments);
+    let by_tls = fixture.proxy_at("tcp:127.0.0.1:0", &url, fixture.password(), PathBuf::new(), &arguments);
     let ca = certificates.path("ca.pem");
-    let proxied = output_of(&mut Target { port: by_tls.port, ca: &ca, ..server }.by(program(), site), "TLS");
+    let proxied =
+        output_of(&mut Target { port: by_tls.port, ca: &ca, ..server }.by(program(), fixture), "TLS");
     assert_eq!(proxied, direct, "by TLS");
     if transports == Transports::Both {
         let by_socket = Target { socket: Some(&proxy.socket), password: "", ..by_tcp };
-        let proxied = output_of(&mut by_socket.by(program(), site), "the proxy's socket");
+        let proxied = output_of(&mut by_socket.by(program(), fixture), "the proxy's socket");
         assert_eq!(proxied, direct, "by unix socket");
     }
 }
 
 /// Real servers in these tests do not allow files.
-fn files(site: &mut Site) {
+fn files(fixture: &mut Fixture) {
     for (module, package) in PYTHONS {
         if imports(module) {
-            same_files(site, || python_program(module));
+            same_files(fixture, || python_program(module));
         } else {
             missing(&format!("{module} is not here (the package {package})"));
         }
     }
     if let Some(program) = go_program() {
-        same_files(site, || Command::new(&program));
+        same_files(fixture, || Command::new(&program));
     }
 }
 
-fn same_files(site: &mut Site, program: impl Fn() -> Command) {
+fn same_files(fixture: &mut Fixture, program: impl Fn() -> Command) {
     let (fake, scratch) = (FakeServer::start(), tempfile::tempdir().expect("a directory"));
     let program = || {
         let mut command = program();
@@ -175,10 +176,10 @@ fn same_files(site: &mut Site, program: impl Fn() -> Command) {
         password: "",
         ca: Path::new(""),
     };
-    let direct = output_of(&mut server.by(program(), site), "itself");
+    let direct = output_of(&mut server.by(program(), fixture), "itself");
     assert!(direct.contains("sent 5000000"), "{direct}");
-    let proxy = site.proxy_to(&FakeServer::url(fake.port()), Vec::new(), &["--pool-size", "1"]);
+    let proxy = fixture.proxy_to(&FakeServer::url(fake.port()), Vec::new(), &["--pool-size", "1"]);
     let by_socket = Target { socket: Some(&proxy.socket), ..server };
-    let proxied = output_of(&mut by_socket.by(program(), site), "the proxy's socket");
+    let proxied = output_of(&mut by_socket.by(program(), fixture), "the proxy's socket");
     assert_eq!(proxied, direct);
 }

@@ -10,10 +10,10 @@ use ciphertoll_wire::mysql::{Capabilities, command, server};
 
 use super::Case;
 use super::fake::FakeServer;
+use super::fixture::{Fixture, code, one};
 use super::raw::{RawClient, USUAL, UTF8MB4};
-use super::site::{Site, code, one};
 use crate::operations::{await_that, settings};
-use crate::site::LONG;
+use crate::process::LONG;
 
 pub(crate) const CASES: [Case; 7] = [
     ("garbage from a client closes only that client", garbage),
@@ -25,8 +25,8 @@ pub(crate) const CASES: [Case; 7] = [
     ("unusable settings are refused at the start", refused_at_start),
 ];
 
-fn garbage(site: &mut Site) {
-    let proxy = site.proxy(&[]);
+fn garbage(fixture: &mut Fixture) {
+    let proxy = fixture.proxy(&[]);
     let mut bystander = proxy.client();
     for bytes in [&b"GET / HTTP/1.1\r\n\r\n"[..], b"\xff\xff\xff\x01", b"\0\0\0\x01", b"\x05\0\0\x07hello"] {
         let mut raw = proxy.raw_silent();
@@ -60,8 +60,8 @@ fn garbage(site: &mut Site) {
     assert_eq!(one(&mut bystander, "SELECT 1"), "1");
 }
 
-fn disconnects_at_any_byte(site: &mut Site) {
-    let proxy = site.proxy(&["--pool-size", "2"]);
+fn disconnects_at_any_byte(fixture: &mut Fixture) {
+    let proxy = fixture.proxy(&["--pool-size", "2"]);
     let mut payload = Vec::new();
     let head = SslRequest {
         capabilities: USUAL
@@ -83,8 +83,8 @@ fn disconnects_at_any_byte(site: &mut Site) {
     assert_eq!(one(&mut proxy.client(), "SELECT 1"), "1");
 }
 
-fn killed(site: &mut Site) {
-    let mut proxy = site.proxy(&[]);
+fn killed(fixture: &mut Fixture) {
+    let mut proxy = fixture.proxy(&[]);
     let (mut other, mut raw) = (proxy.client(), proxy.raw());
     let number = raw.value("SELECT CONNECTION_ID()");
     raw.query("SELECT SLEEP(60)");
@@ -110,8 +110,8 @@ fn killed(site: &mut Site) {
     assert_ne!(one(&mut proxy.client(), "SELECT CONNECTION_ID()"), idle);
 }
 
-fn vanished_amid_a_result(site: &mut Site) {
-    let mut proxy = site.proxy(&["--pool-size", "1"]);
+fn vanished_amid_a_result(fixture: &mut Fixture) {
+    let mut proxy = fixture.proxy(&["--pool-size", "1"]);
     for _ in 0..5 {
         let mut raw = proxy.raw();
         let before = raw.value("SELECT CONNECTION_ID()");
@@ -126,11 +126,11 @@ fn vanished_amid_a_result(site: &mut Site) {
     }
 }
 
-fn unverified(site: &mut Site) {
+fn unverified(fixture: &mut Fixture) {
     // No authority of the system has signed the server's certificate.
-    let option = format!("ssl-ca={}", site.server().ca_file().display());
-    let (url, password) = (site.url().replace(&option, "ssl-mode=VERIFY_IDENTITY"), site.password());
-    let mut proxy = site.proxy_to(&url, password, &[]);
+    let option = format!("ssl-ca={}", fixture.server().ca_file().display());
+    let (url, password) = (fixture.url().replace(&option, "ssl-mode=VERIFY_IDENTITY"), fixture.password());
+    let mut proxy = fixture.proxy_to(&url, password, &[]);
     let mut raw = proxy.raw_silent();
     let (sequence, payload) = raw.packet().expect("a refusal in place of a greeting");
     assert_eq!((sequence, payload[0]), (0, 0xff));
@@ -141,10 +141,10 @@ fn unverified(site: &mut Site) {
     proxy.process.await_line("event=connect-failed");
 }
 
-fn absent(site: &mut Site) {
+fn absent(fixture: &mut Fixture) {
     // It starts, stops, and starts again on the same port.
     let port = FakeServer::start().port();
-    let mut proxy = site.proxy_to(&FakeServer::url(port), Vec::new(), &[]);
+    let mut proxy = fixture.proxy_to(&FakeServer::url(port), Vec::new(), &[]);
     "toll".clone_into(&mut proxy.user);
     for _ in 0..2 {
         let error = proxy.try_client().err().expect("there is no server");
@@ -167,16 +167,16 @@ fn absent(site: &mut Site) {
     }
 }
 
-fn refused_at_start(site: &mut Site) {
+fn refused_at_start(fixture: &mut Fixture) {
     let (_directory, file) = settings("scram-iterations = 4096\n");
     let output = Command::new(env!("CARGO_BIN_EXE_ciphertoll-proxy"))
-        .args(["--check", "--config", &file, "--listen", "unix:/tmp/x", "--server", &site.url()])
+        .args(["--check", "--config", &file, "--listen", "unix:/tmp/x", "--server", &fixture.url()])
         .output()
         .expect("it runs");
     let stderr = String::from_utf8_lossy(&output.stderr);
     assert_eq!(output.status.code(), Some(2), "{stderr}");
     assert!(stderr.contains("scram-iterations does not apply to MySQL and MariaDB"), "{stderr}");
-    let url = site.url();
+    let url = fixture.url();
     let with_password = url.replace('@', ":hunter2@");
     let socket = PathBuf::from("/tmp/x");
     let listen = format!("unix:{}", socket.display());

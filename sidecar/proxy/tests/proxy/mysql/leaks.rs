@@ -6,8 +6,8 @@ use std::collections::BTreeMap;
 use ciphertoll_model::Engine;
 use ciphertoll_wire::mysql::Capabilities;
 
+use super::fixture::{Fixture, Proxy, one};
 use super::raw::{RawClient, USUAL, UTF8MB4};
-use super::site::{Proxy, Site, one};
 use crate::operations::{admin_address, await_that, samples};
 
 pub(crate) const CASES: [Case; 6] = [
@@ -30,8 +30,8 @@ fn connection(proxy: &Proxy) -> String {
     one(&mut proxy.client(), "SELECT CONNECTION_ID()")
 }
 
-fn state(site: &mut Site) {
-    let proxy = site.proxy(&["--pool-size", "1"]);
+fn state(fixture: &mut Fixture) {
+    let proxy = fixture.proxy(&["--pool-size", "1"]);
     let database = proxy.database.clone();
     proxy.client().execute("DROP TABLE IF EXISTS keys_of").expect("no table");
     proxy.client().execute("CREATE TABLE keys_of (id INT AUTO_INCREMENT PRIMARY KEY)").expect("a table");
@@ -91,8 +91,8 @@ fn state(site: &mut Site) {
     proxy.client().execute("DROP TABLE keys_of").expect("no table");
 }
 
-fn transactions(site: &mut Site) {
-    let proxy = site.proxy(&["--pool-size", "1"]);
+fn transactions(fixture: &mut Fixture) {
+    let proxy = fixture.proxy(&["--pool-size", "1"]);
     proxy.client().execute("DROP TABLE IF EXISTS kept").expect("no table");
     proxy.client().execute("CREATE TABLE kept (n INT) ENGINE=InnoDB").expect("a table");
     let before = connection(&proxy);
@@ -106,7 +106,7 @@ fn transactions(site: &mut Site) {
     }
     assert_eq!(connection(&proxy), before);
     // The first reset of a connection does more than later ones, and must not commit either.
-    let proxy = site.proxy(&["--pool-size", "1"]);
+    let proxy = fixture.proxy(&["--pool-size", "1"]);
     let mut client = proxy.client();
     client.execute("SET autocommit = 0").expect("a setting");
     client.execute("INSERT INTO kept VALUES (1)").expect("a row");
@@ -115,8 +115,8 @@ fn transactions(site: &mut Site) {
     proxy.client().execute("DROP TABLE kept").expect("no table");
 }
 
-fn unknown_state(site: &mut Site) {
-    let mut proxy = site.proxy(&["--pool-size", "1"]);
+fn unknown_state(fixture: &mut Fixture) {
+    let mut proxy = fixture.proxy(&["--pool-size", "1"]);
     let leave_functions: [fn(&mut RawClient); 4] = [
         |raw| raw.query("SELECT SLEEP(5)"),
         // A shorter command is held back until it is complete.
@@ -143,12 +143,12 @@ fn unknown_state(site: &mut Site) {
     assert_eq!(one(&mut proxy.client(), "SELECT 1"), "1");
 }
 
-fn no_database(site: &mut Site) {
-    let url = site.url();
+fn no_database(fixture: &mut Fixture) {
+    let url = fixture.url();
     let (place, options) = url.split_once('?').expect("it has options");
     let (server, _) = place.rsplit_once('/').expect("it has a path");
-    let (url, password) = (format!("{server}/?{options}"), site.password());
-    let mut proxy = site.proxy_to(&url, password, &["--pool-size", "1"]);
+    let (url, password) = (format!("{server}/?{options}"), fixture.password());
+    let mut proxy = fixture.proxy_to(&url, password, &["--pool-size", "1"]);
     let client = |proxy: &Proxy| proxy.try_raw(USUAL, UTF8MB4, None).expect("the login succeeds");
     let query = |proxy: &Proxy| {
         let mut raw = client(proxy);
@@ -221,9 +221,9 @@ const HIDDEN: [Leak; 9] = [
     ("SELECT * FROM sets_variable UNION SELECT 2 UNION SELECT 3", "SELECT FOUND_ROWS() < 2", "1"),
 ];
 
-fn create_routines(site: &Site) {
-    let database = site.server().database().to_owned();
-    let mut control = site.control();
+fn create_routines(fixture: &Fixture) {
+    let database = fixture.server().database().to_owned();
+    let mut control = fixture.control();
     let mut sql = vec![format!("USE {database}")];
     for table in [
         "keys_of (id INT AUTO_INCREMENT PRIMARY KEY)",
@@ -284,10 +284,10 @@ fn create_routines(site: &Site) {
 }
 
 /// All of these, one after the other, on the same server connection.
-fn nothing_leaks(site: &Site, proxy: &Proxy, capabilities: Capabilities, leaks: &[Leak]) {
+fn nothing_leaks(fixture: &Fixture, proxy: &Proxy, capabilities: Capabilities, leaks: &[Leak]) {
     let before = proxy.raw_with(capabilities).value("SELECT CONNECTION_ID()");
     for (left, query, clean) in leaks {
-        if site.engine() == Engine::MySql && query.contains("@@in_transaction") {
+        if fixture.engine() == Engine::MySql && query.contains("@@in_transaction") {
             continue;
         }
         let mut raw = proxy.raw_with(capabilities);
@@ -313,22 +313,22 @@ fn nothing_leaks(site: &Site, proxy: &Proxy, capabilities: Capabilities, leaks: 
     }
 }
 
-fn state_of_routines(site: &mut Site) {
-    create_routines(site);
-    let proxy = site.proxy(&["--pool-size", "1"]);
+fn state_of_routines(fixture: &mut Fixture) {
+    create_routines(fixture);
+    let proxy = fixture.proxy(&["--pool-size", "1"]);
     for capabilities in [USUAL, TRACKED] {
-        nothing_leaks(site, &proxy, capabilities, &REPORTED);
-        nothing_leaks(site, &proxy, capabilities, &SHOWN);
-        nothing_leaks(site, &proxy, capabilities, &HIDDEN);
+        nothing_leaks(fixture, &proxy, capabilities, &REPORTED);
+        nothing_leaks(fixture, &proxy, capabilities, &SHOWN);
+        nothing_leaks(fixture, &proxy, capabilities, &HIDDEN);
     }
     // With tracked resets, unless the state is hidden.
-    let proxy = site.proxy(&["--pool-size", "1", "--reset", "tracked"]);
+    let proxy = fixture.proxy(&["--pool-size", "1", "--reset", "tracked"]);
     for capabilities in [USUAL, TRACKED] {
-        nothing_leaks(site, &proxy, capabilities, &REPORTED);
-        nothing_leaks(site, &proxy, capabilities, &SHOWN);
+        nothing_leaks(fixture, &proxy, capabilities, &REPORTED);
+        nothing_leaks(fixture, &proxy, capabilities, &SHOWN);
     }
     // If the server cannot report anything, tables need a reset.
-    nothing_leaks(site, &proxy, USUAL, &HIDDEN);
+    nothing_leaks(fixture, &proxy, USUAL, &HIDDEN);
 }
 
 struct Resets {
@@ -374,9 +374,9 @@ fn settings(proxy: &Proxy) -> BTreeMap<String, Vec<u8>> {
     rows.filter(|(name, _)| !OTHER.iter().any(|prefix| name.starts_with(prefix))).collect()
 }
 
-fn proved(site: &mut Site) {
-    create_routines(site);
-    let proxy = site.proxy(&["--pool-size", "1", "--admin", "tcp:127.0.0.1:0"]);
+fn proved(fixture: &mut Fixture) {
+    create_routines(fixture);
+    let proxy = fixture.proxy(&["--pool-size", "1", "--admin", "tcp:127.0.0.1:0"]);
     let before = settings(&proxy);
     for text in [
         "SELECT 1",
@@ -410,10 +410,10 @@ fn proved(site: &mut Site) {
     }
 }
 
-fn tracked(site: &mut Site) {
-    create_routines(site);
+fn tracked(fixture: &mut Fixture) {
+    create_routines(fixture);
     let arguments = ["--pool-size", "1", "--reset", "tracked", "--admin", "tcp:127.0.0.1:0"];
-    let proxy = site.proxy(&arguments);
+    let proxy = fixture.proxy(&arguments);
     // The first time, and after a reset, which ends the server's reports.
     for _ in 0..2 {
         for text in ["SELECT * FROM keys_of", "UPDATE keys_of SET id = id", "DELETE FROM locks WHERE n = 2"] {

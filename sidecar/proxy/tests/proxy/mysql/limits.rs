@@ -6,8 +6,8 @@ use ciphertoll_wire::mysql;
 use nix::sys::signal::Signal;
 
 use super::Case;
+use super::fixture::{Fixture, client_at, code, one};
 use super::raw::{USUAL, UTF8MB4};
-use super::site::{Site, client_at, code, one};
 use crate::operations::{await_that, in_queue_time};
 use crate::upgrades::upgrade_twice;
 
@@ -21,8 +21,8 @@ pub(crate) const CASES: [Case; 7] = [
     ("an upgrade under load loses no client", upgraded),
 ];
 
-fn queue(site: &mut Site) {
-    let proxy = site.proxy(&["--pool-size", "1", "--queue-time", "0.5"]);
+fn queue(fixture: &mut Fixture) {
+    let proxy = fixture.proxy(&["--pool-size", "1", "--queue-time", "0.5"]);
     let mut first = in_queue_time(|| proxy.try_client());
     let error = proxy.try_client().err().expect("there is no room");
     assert_eq!(code(&error), Some(1040), "{error}");
@@ -30,7 +30,7 @@ fn queue(site: &mut Site) {
     assert!(error.to_string().contains("no server connection became free within 0.5 s"), "{error}");
     assert_eq!(one(&mut first, "SELECT 1"), "1");
     // A waiting client is served when the first one disconnects.
-    let proxy = site.proxy(&["--pool-size", "1"]);
+    let proxy = fixture.proxy(&["--pool-size", "1"]);
     let first = proxy.client();
     std::thread::scope(|scope| {
         let waiting = scope.spawn(|| one(&mut proxy.client(), "SELECT 2"));
@@ -39,8 +39,8 @@ fn queue(site: &mut Site) {
     });
 }
 
-fn too_many(site: &mut Site) {
-    let proxy = site.proxy(&["--max-clients", "2"]);
+fn too_many(fixture: &mut Fixture) {
+    let proxy = fixture.proxy(&["--max-clients", "2"]);
     let clients = [proxy.client(), proxy.client()];
     let error = proxy.try_client().err().expect("there is no room");
     assert_eq!(code(&error), Some(1040), "{error}");
@@ -49,8 +49,8 @@ fn too_many(site: &mut Site) {
     await_that("there is room", || proxy.try_client().is_ok());
 }
 
-fn other_databases(site: &mut Site) {
-    let proxy = site.proxy(&["--pool-size", "1"]);
+fn other_databases(fixture: &mut Fixture) {
+    let proxy = fixture.proxy(&["--pool-size", "1"]);
     assert_eq!(one(&mut proxy.client(), "SELECT 1"), "1");
     // The idle connection to the first database is evicted.
     let mut raw = proxy.try_raw(USUAL, UTF8MB4, Some("information_schema")).expect("it is there");
@@ -61,9 +61,9 @@ fn other_databases(site: &mut Site) {
     assert_eq!(one(&mut proxy.client(), "SELECT DATABASE()"), proxy.database);
 }
 
-fn tcp(site: &mut Site) {
-    let (url, password) = (site.url(), site.password());
-    let proxy = site.proxy_at("tcp:127.0.0.1:0", &url, password.clone(), PathBuf::new(), &[]);
+fn tcp(fixture: &mut Fixture) {
+    let (url, password) = (fixture.url(), fixture.password());
+    let proxy = fixture.proxy_at("tcp:127.0.0.1:0", &url, password.clone(), PathBuf::new(), &[]);
     let user = proxy.user.clone();
     let mut client = proxy.tcp_client(&user, password.clone()).expect("the right password");
     assert_eq!(one(&mut client, "SELECT 42"), "42");
@@ -77,16 +77,16 @@ fn tcp(site: &mut Site) {
     }
 }
 
-fn others(site: &mut Site) {
-    let mut proxy = site.proxy(&[]);
+fn others(fixture: &mut Fixture) {
+    let mut proxy = fixture.proxy(&[]);
     "somebody".clone_into(&mut proxy.user);
     let error = proxy.try_client().err().expect("the login succeeded");
     assert_eq!(code(&error), Some(1045), "{error}");
     assert!(error.to_string().contains("not as 'somebody'"), "{error}");
 }
 
-fn stops(site: &mut Site) {
-    let mut proxy = site.proxy(&[]);
+fn stops(fixture: &mut Fixture) {
+    let mut proxy = fixture.proxy(&[]);
     let mut client = proxy.client();
     proxy.process.signal(Signal::SIGTERM);
     proxy.process.await_line("event=stopping");
@@ -95,7 +95,7 @@ fn stops(site: &mut Site) {
     assert_eq!(one(&mut client, "SELECT 1"), "1");
     drop(client);
     assert_eq!(proxy.process.wait().code(), Some(0));
-    let mut proxy = site.proxy(&["--drain-time", "0.3"]);
+    let mut proxy = fixture.proxy(&["--drain-time", "0.3"]);
     let mut raw = proxy.raw();
     proxy.process.signal(Signal::SIGTERM);
     // In place of the first packet of the next response.
@@ -104,8 +104,8 @@ fn stops(site: &mut Site) {
     assert_eq!(proxy.process.wait().code(), Some(6));
 }
 
-fn upgraded(site: &mut Site) {
-    let mut proxy = site.proxy(&["--pool-size", "4"]);
+fn upgraded(fixture: &mut Fixture) {
+    let mut proxy = fixture.proxy(&["--pool-size", "4"]);
     let mut lasting = proxy.client();
     assert_eq!(one(&mut lasting, "SELECT 'before'"), "before");
     let (socket, user, database) = (proxy.socket.clone(), proxy.user.clone(), proxy.database.clone());

@@ -7,6 +7,7 @@ mod drivers;
 mod errors;
 mod fake;
 mod faults;
+mod fixture;
 mod leaks;
 mod limits;
 mod parked;
@@ -14,90 +15,63 @@ mod random_clients;
 mod raw;
 mod reloads;
 mod reset_leaks;
-mod site;
 mod statements;
 mod threads;
 mod tools;
 mod transactions;
 
-use std::collections::HashSet;
-use std::panic::{AssertUnwindSafe, catch_unwind};
-
+use ciphertoll_lab::find;
 use ciphertoll_model::{Engine, ServerLevel};
+use ciphertoll_skip::{Pool, no_server};
+use libtest_mimic::Trial;
 
-use self::site::Site;
-use crate::say;
-use crate::site::{Mode, usual_threads};
+use self::fixture::Fixture;
+use crate::topics::{self, BOTH, SESSION, TRANSACTION, Topic};
 
-type Case = (&'static str, fn(&mut Site));
-/// The full name of a case, the pooling mode, and the number of threads.
-type NamedCase = (String, Mode, usize, fn(&mut Site));
+type Case = topics::Case<Fixture>;
 
 /// Additional servers to test, such as `mariadb=/opt/mariadb,mysql-8.0.33`.
 const EXTRA_SERVERS: &str = "CIPHERTOLL_EXTRA_SERVERS";
 
-/// Runs the cases whose names contain `filter`; returns their number and the names of the failed ones.
-pub(crate) fn run(filter: &str) -> (usize, Vec<String>) {
-    let both = [
-        &departures::CASES[..],
-        &cases::CASES[..],
-        &leaks::CASES[..],
-        &statements::CASES[..],
-        &reset_leaks::CASES[..],
-    ]
-    .concat();
-    let of_sessions =
-        [&cases::OF_SESSIONS[..], &leaks::OF_SESSIONS[..], &authentication::OF_SESSIONS[..]].concat();
-    let sessions = [&both[..], &of_sessions[..], &limits::CASES[..], &faults::CASES[..]].concat();
-    let of_transactions = [&transactions::CASES[..], &statements::OF_TRANSACTIONS[..]].concat();
-    let transactions = [&both[..], &of_transactions[..], &parked::CASES[..], &tools::CASES[..]].concat();
-    let on_two_threads = |cases: &[Case]| -> Vec<Case> {
-        let on_two = |(name, _): &&Case| !threads::ON_ONE.contains(name);
-        cases.iter().filter(on_two).chain(&threads::CASES).copied().collect()
-    };
-    let doubled =
-        [on_two_threads(&sessions), on_two_threads(&[&of_transactions[..], &leaks::CASES[..]].concat())];
-    let logins =
-        [&drivers::CASES[..], &errors::CASES[..], &authentication::CASES[..], &reloads::CASES[..]].concat();
-    let sessions = [&sessions[..], &logins[..]].concat();
-    let transactions = [&transactions[..], &logins[..]].concat();
-    let one = usual_threads();
-    let in_mode = |cases: Vec<Case>, mode: Mode, threads: usize| {
-        cases.into_iter().map(move |(name, case)| {
-            // The usual number of threads is not mentioned.
-            let suffix = if threads == one { "" } else { ", on two threads" };
-            (format!("{name}{}{suffix}", mode.suffix()), mode, threads, case)
-        })
-    };
-    let [doubled_sessions, doubled_transactions] = doubled;
-    let mut seen = HashSet::new();
-    let cases: Vec<NamedCase> = in_mode(sessions, Mode::Session, one)
-        .chain(in_mode(transactions, Mode::Transaction, one))
-        .chain(in_mode(doubled_sessions, Mode::Session, 2))
-        .chain(in_mode(doubled_transactions, Mode::Transaction, 2))
-        // If two threads are the default, each case runs once.
-        .filter(|(name, ..)| seen.insert(name.clone()))
-        .collect();
-    let (mut count, mut failed) = (0, Vec::new());
-    for level in levels() {
-        let named =
-            |(name, mode, threads, case): &NamedCase| (format!("{level}: {name}"), *mode, *threads, *case);
-        let cases: Vec<_> = cases.iter().map(named).filter(|(name, ..)| name.contains(filter)).collect();
-        if cases.is_empty() {
-            continue;
-        }
-        let Some(mut site) = Site::open(&level) else { continue };
-        for (name, mode, threads, case) in cases {
-            (site.mode, site.threads) = (mode, threads);
-            let passed = catch_unwind(AssertUnwindSafe(|| case(&mut site))).is_ok();
-            say(&format!("{name} ... {}", if passed { "ok" } else { "FAILED" }));
-            count += 1;
-            if !passed {
-                failed.push(name);
-            }
-        }
+/// All cases on each server; for one that is not installed, a test that reports it.
+pub(crate) fn tests() -> Vec<Trial> {
+    levels().into_iter().flat_map(|level| of_server(&level)).collect()
+}
+
+fn of_server(level: &ServerLevel) -> Vec<Trial> {
+    let server = level.to_string();
+    if let Err(error) = find(level) {
+        let engine = level.engine;
+        let test = Trial::test("is installed", move || {
+            no_server(engine, &error);
+            Ok(())
+        });
+        return vec![test.with_kind(server)];
     }
-    (count, failed)
+    let mut topics = vec![
+        Topic::new("clients", BOTH, &cases::CASES),
+        Topic::new("clients", SESSION, &cases::OF_SESSIONS),
+        Topic::new("clients", BOTH, &departures::CASES),
+        Topic::new("clients", BOTH, &statements::CASES),
+        Topic::new("drivers", BOTH, &drivers::CASES),
+        Topic::new("drivers", BOTH, &errors::CASES),
+        Topic::new("drivers", TRANSACTION, &tools::CASES),
+        Topic::new("leaks", BOTH, &leaks::CASES),
+        Topic::new("leaks", SESSION, &leaks::OF_SESSIONS),
+        Topic::new("leaks", BOTH, &reset_leaks::CASES),
+        Topic::new("authentication", BOTH, &authentication::CASES),
+        Topic::new("authentication", SESSION, &authentication::OF_SESSIONS),
+        Topic::new("authentication", BOTH, &reloads::CASES),
+        Topic::new("authentication", SESSION, &limits::CASES),
+        Topic::new("authentication", SESSION, &faults::CASES),
+        Topic::new("transactions", TRANSACTION, &transactions::CASES),
+        Topic::new("transactions", TRANSACTION, &statements::OF_TRANSACTIONS),
+        Topic::new("transactions", TRANSACTION, &parked::CASES),
+    ];
+    topics = topics::with_two_threads(topics, &threads::ALSO_ON_TWO);
+    topics.push(Topic::on_two_threads(BOTH, &threads::CASES));
+    let level = level.clone();
+    topics::tests(&server, topics, &Pool::new(move || Fixture::open(&level)))
 }
 
 /// One server per engine, and those of the environment variable.

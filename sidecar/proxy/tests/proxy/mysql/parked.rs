@@ -7,8 +7,8 @@ use ciphertoll_wire::mysql::command;
 use nix::sys::signal::Signal;
 
 use super::Case;
+use super::fixture::{Fixture, one};
 use super::raw::RawClient;
-use super::site::{Site, one};
 use super::transactions::NUMBER;
 use crate::operations::{admin_address, await_that, samples};
 use crate::transactions::KEPT;
@@ -21,8 +21,8 @@ pub(crate) const CASES: [Case; 5] = [
     ("parked clients are served during a stop", stops),
 ];
 
-fn greetings(site: &mut Site) {
-    let mut proxy = site.proxy(&["--pool-size", "1"]);
+fn greetings(fixture: &mut Fixture) {
+    let mut proxy = fixture.proxy(&["--pool-size", "1"]);
     let mut first = proxy.client();
     assert_eq!(one(&mut first, "SELECT 1"), "1");
     // A client can log in while no connection is free.
@@ -34,8 +34,8 @@ fn greetings(site: &mut Site) {
     assert!(proxy.try_client().is_err(), "the user is unknown");
 }
 
-fn disconnects_while_parked(site: &mut Site) {
-    let mut proxy = site.proxy(&["--pool-size", "1"]);
+fn disconnects_while_parked(fixture: &mut Fixture) {
+    let mut proxy = fixture.proxy(&["--pool-size", "1"]);
     let mut first = proxy.client();
     assert_eq!(one(&mut first, "SELECT 1"), "1");
     first.execute("BEGIN").expect("a transaction");
@@ -48,8 +48,8 @@ fn disconnects_while_parked(site: &mut Site) {
     first.execute("COMMIT").expect("the end");
 }
 
-fn diagnostics(site: &mut Site) {
-    let proxy = site.proxy(&["--pool-size", "1"]);
+fn diagnostics(fixture: &mut Fixture) {
+    let proxy = fixture.proxy(&["--pool-size", "1"]);
     let (mut first, mut second) = (proxy.client(), proxy.client());
     for (sql, code) in [("SELECT 1/0, CAST('x' AS SIGNED)", "1292"), ("SELECT nonsense", "1054")] {
         loop {
@@ -80,18 +80,18 @@ fn await_sleepers(control: &mut Client, count: &str) {
     await_that("so many sleep", || one(control, sql) == count);
 }
 
-fn kills(site: &mut Site) {
-    let proxy = site.proxy(&["--pool-size", "2", "--admin", "tcp:127.0.0.1:0"]);
+fn kills(fixture: &mut Fixture) {
+    let proxy = fixture.proxy(&["--pool-size", "2", "--admin", "tcp:127.0.0.1:0"]);
     let admin = admin_address(&proxy.process.log);
     let (mut target, mut other, mut killer) = (proxy.raw(), proxy.raw(), proxy.raw());
     let kill = |killer: &mut RawClient, what: &str, number: u32| {
         killer.query(&format!("KILL {what} {number}"));
         assert_eq!(killer.word()[0], 0, "{what}");
     };
-    let mode = site.mode;
-    site.mode = crate::site::Mode::Session;
-    let direct = site.proxy(&[]);
-    site.mode = mode;
+    let mode = fixture.mode;
+    fixture.mode = crate::fixture::Mode::Session;
+    let direct = fixture.proxy(&[]);
+    fixture.mode = mode;
     let mut control = direct.client();
     // An idle client has no command to kill.
     assert_eq!(target.value("SELECT 1"), "1");
@@ -139,8 +139,8 @@ fn kills(site: &mut Site) {
     assert_eq!(RawClient::error(&[killer.word()]), Some(1094), "there is no such client any more");
 }
 
-fn stops(site: &mut Site) {
-    let mut proxy = site.proxy(&["--pool-size", "2"]);
+fn stops(fixture: &mut Fixture) {
+    let mut proxy = fixture.proxy(&["--pool-size", "2"]);
     let (mut first, mut second) = (proxy.client(), proxy.client());
     assert_eq!(one(&mut first, NUMBER), one(&mut first, NUMBER));
     proxy.process.signal(Signal::SIGTERM);
@@ -152,7 +152,7 @@ fn stops(site: &mut Site) {
     drop((first, second));
     assert_eq!(proxy.process.wait().code(), Some(0));
     // After the drain time they are sent an error.
-    let mut proxy = site.proxy(&["--drain-time", "0.3"]);
+    let mut proxy = fixture.proxy(&["--drain-time", "0.3"]);
     let mut raw = proxy.raw();
     proxy.process.signal(Signal::SIGTERM);
     assert_eq!(RawClient::error(&[raw.word()]), Some(1053));

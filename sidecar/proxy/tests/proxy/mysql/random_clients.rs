@@ -6,8 +6,8 @@ use ciphertoll_wire::mysql::Param;
 use ciphertoll_wire::mysql::ok::OkPacket;
 
 use super::cases::prepare;
+use super::fixture::{Fixture, Proxy};
 use super::raw::RawClient;
-use super::site::{Proxy, Site};
 use super::transactions::{NUMBER, close, run};
 
 /// The session state that a client must find.
@@ -93,8 +93,8 @@ impl Model {
     }
 }
 
-pub(super) fn anything(site: &mut Site) {
-    let proxy = site.proxy(&["--pool-size", "3"]);
+pub(super) fn anything(fixture: &mut Fixture) {
+    let proxy = fixture.proxy(&["--pool-size", "3"]);
     let mut maker = proxy.raw();
     for sql in [
         "DROP TABLE IF EXISTS anything",

@@ -11,7 +11,7 @@ use ciphertoll_wire::mysql::ok::OkPacket;
 use ciphertoll_wire::mysql::{self, Capabilities, MySqlConnect, MySqlLogin, Terms, command, server};
 use ciphertoll_wire::{Secret, Step};
 
-use crate::site::LONG;
+use crate::process::LONG;
 
 /// Capabilities of most clients.
 pub(crate) const USUAL: Capabilities = Capabilities::TRANSACTIONS

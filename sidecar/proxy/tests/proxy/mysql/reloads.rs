@@ -9,21 +9,22 @@ use ciphertoll_net::blocking::Client;
 use nix::sys::signal::Signal;
 
 use super::Case;
-use super::site::{Proxy, Site, client_at};
+use super::fixture::{Fixture, Proxy, client_at};
 use crate::operations::{await_that, settings};
 
 pub(crate) const CASES: [Case; 1] =
     [("reloads, checks, warm-up and kills at once keep the pool's count right", at_once)];
 
 /// Responses are right, and the limit of connections holds, whatever happens at the same time.
-fn at_once(site: &mut Site) {
+fn at_once(fixture: &mut Fixture) {
     const CLIENT_LOOPS: usize = 5;
     let (directory, file) = settings("warm-up = 2\nhealth-time = \"10ms\"\n[limits]\npool-size = 3\n");
     let ca = directory.path().join("ca.pem");
-    let pem = fs::read(site.server().ca_file()).expect("the authority");
+    let pem = fs::read(fixture.server().ca_file()).expect("the authority");
     fs::write(&ca, &pem).expect("ours to write");
-    let url = site.url().replace(&site.server().ca_file().display().to_string(), &ca.display().to_string());
-    let mut proxy = site.proxy_to(&url, site.password(), &["--config", &file]);
+    let url =
+        fixture.url().replace(&fixture.server().ca_file().display().to_string(), &ca.display().to_string());
+    let mut proxy = fixture.proxy_to(&url, fixture.password(), &["--config", &file]);
     let (stop, served) = (AtomicBool::new(false), AtomicU32::new(0));
     let (socket, user, database) = (proxy.socket.clone(), proxy.user.clone(), proxy.database.clone());
     let client_loop = || {

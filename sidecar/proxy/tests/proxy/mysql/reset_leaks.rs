@@ -5,8 +5,8 @@ use ciphertoll_model::{Endpoint, Engine};
 use ciphertoll_skip::not_for_all;
 
 use super::Case;
+use super::fixture::Fixture;
 use super::raw::{RawClient, USUAL, UTF8MB4};
-use super::site::Site;
 
 pub(crate) const CASES: [Case; 2] = [
     ("only the end of a session undoes what a reset leaves", rows_are_real),
@@ -44,8 +44,8 @@ const RESTORED: [Row; 2] = [
     (&["SELECT 1 UNION SELECT 2 UNION SELECT 3"], "SELECT FOUND_ROWS()"),
 ];
 
-fn prepare(site: &Site) {
-    let (mut control, user, database) = (site.control(), site.user(), site.server().database());
+fn prepare(fixture: &Fixture) {
+    let (mut control, user, database) = (fixture.control(), fixture.user(), fixture.server().database());
     for sql in [
         "CREATE ROLE IF NOT EXISTS leak",
         &format!("GRANT leak TO '{user}'@'%'"),
@@ -57,8 +57,8 @@ fn prepare(site: &Site) {
 }
 
 /// Whether there is a server for this. Reading MySQL's source, roles and `BINLOG` remain there, too, profiles do not.
-fn is_mariadb(site: &Site) -> bool {
-    let is_mariadb = site.engine() == Engine::MariaDb;
+fn is_mariadb(fixture: &Fixture) -> bool {
+    let is_mariadb = fixture.engine() == Engine::MariaDb;
     if !is_mariadb {
         not_for_all("the control account of MySQL may not grant roles");
     }
@@ -66,10 +66,10 @@ fn is_mariadb(site: &Site) -> bool {
 }
 
 /// A client of the server itself.
-fn direct(site: &Site) -> RawClient {
-    let Endpoint::Unix(socket) = site.server().unix_endpoint() else { panic!("a server has a socket") };
-    let (user, database) = (site.user(), site.server().database());
-    RawClient::log_in_with(&socket, &user, &site.password(), Some(database), USUAL, UTF8MB4)
+fn direct(fixture: &Fixture) -> RawClient {
+    let Endpoint::Unix(socket) = fixture.server().unix_endpoint() else { panic!("a server has a socket") };
+    let (user, database) = (fixture.user(), fixture.server().database());
+    RawClient::log_in_with(&socket, &user, &fixture.password(), Some(database), USUAL, UTF8MB4)
         .expect("the login succeeds")
 }
 
@@ -81,41 +81,41 @@ fn leave(client: &mut RawClient, left: &[&str]) {
 }
 
 /// What a session sees that has left this.
-fn seen(site: &Site, (left, look): &Row) -> String {
-    let mut client = direct(site);
+fn seen(fixture: &Fixture, (left, look): &Row) -> String {
+    let mut client = direct(fixture);
     leave(&mut client, left);
     client.value(look)
 }
 
-fn rows_are_real(site: &mut Site) {
-    if !is_mariadb(site) {
+fn rows_are_real(fixture: &mut Fixture) {
+    if !is_mariadb(fixture) {
         return;
     }
-    prepare(site);
+    prepare(fixture);
     for row in CLOSED.iter().chain(&HIDDEN).chain(&RESTORED) {
         let (left, look) = row;
-        let seen = seen(site, row);
-        let mut client = direct(site);
+        let seen = seen(fixture, row);
+        let mut client = direct(fixture);
         leave(&mut client, left);
         client.command(b"\x1f");
         assert_eq!(client.word().first(), Some(&0), "{left:?}: the reset");
         assert_eq!(client.value(look), seen, "{left:?}: undone by the reset");
-        assert_ne!(direct(site).value(look), seen, "{left:?}: not undone by the end of the session");
+        assert_ne!(direct(fixture).value(look), seen, "{left:?}: not undone by the end of the session");
     }
 }
 
-fn nothing_reaches_the_next_client(site: &mut Site) {
-    if !is_mariadb(site) {
+fn nothing_reaches_the_next_client(fixture: &mut Fixture) {
+    if !is_mariadb(fixture) {
         return;
     }
-    prepare(site);
+    prepare(fixture);
     let mut leaks = Vec::new();
     for row in CLOSED.iter().chain(&RESTORED) {
         let (left, look) = row;
         // A proxy for each row: what one leaves is not found by the next.
-        let proxy = site.proxy(&["--pool-size", "1"]);
+        let proxy = fixture.proxy(&["--pool-size", "1"]);
         leave(&mut proxy.raw(), left);
-        if proxy.raw().value(look) == seen(site, row) {
+        if proxy.raw().value(look) == seen(fixture, row) {
             leaks.push(left);
         }
     }

@@ -4,8 +4,8 @@ use ciphertoll_wire::mysql::{Capabilities, Param, command};
 
 use super::Case;
 use super::cases::{execute, prepare};
+use super::fixture::{Fixture, one};
 use super::raw::{RawClient, USUAL};
-use super::site::{Site, one};
 use super::transactions::{NUMBER, ask, assert_not_served, run};
 use crate::operations::in_queue_time;
 
@@ -25,8 +25,8 @@ pub(crate) const OF_TRANSACTIONS: [Case; 4] = [
 const CURSOR_NOT_OPEN: u16 = 1421;
 const UNKNOWN_COMMAND: u16 = 1047;
 
-fn routine_cursors(site: &mut Site) {
-    let proxy = site.proxy(&[]);
+fn routine_cursors(fixture: &mut Fixture) {
+    let proxy = fixture.proxy(&[]);
     let mut maker = proxy.client();
     for sql in [
         "DROP PROCEDURE IF EXISTS opens",
@@ -58,8 +58,8 @@ fn routine_cursors(site: &mut Site) {
     maker.execute("DROP PROCEDURE opens").expect("no procedure");
 }
 
-fn unknown_commands(site: &mut Site) {
-    let proxy = site.proxy(&[]);
+fn unknown_commands(fixture: &mut Fixture) {
+    let proxy = fixture.proxy(&[]);
     let mut raw = proxy.raw();
     for payload in [&b""[..], b"\0", b"\x0b", b"\x0f", b"\x10", b"\x14abc", b"\x1d", b"\x7f", b"\xfe\0"] {
         raw.command(payload);
@@ -75,8 +75,8 @@ fn unknown_commands(site: &mut Site) {
     }
 }
 
-fn savepoints(site: &mut Site) {
-    let maker = site.proxy(&[]);
+fn savepoints(fixture: &mut Fixture) {
+    let maker = fixture.proxy(&[]);
     let mut maker = maker.client();
     for sql in [
         "DROP TABLE IF EXISTS saved",
@@ -86,7 +86,7 @@ fn savepoints(site: &mut Site) {
     ] {
         maker.execute(sql).unwrap_or_else(|error| panic!("{sql}: {error}"));
     }
-    let proxy = site.proxy(&["--pool-size", "1", "--queue-time", "0.4"]);
+    let proxy = fixture.proxy(&["--pool-size", "1", "--queue-time", "0.4"]);
     for saves in ["SAVEPOINT mine", "CALL saves()"] {
         for is_prepared in [false, true] {
             in_queue_time(|| {
@@ -130,8 +130,8 @@ fn run_update(raw: &mut RawClient, statement: u32) -> Option<u16> {
     RawClient::error(&raw.results())
 }
 
-fn out_of_sight(site: &mut Site) {
-    let mut proxy = site.proxy(&["--pool-size", "1"]);
+fn out_of_sight(fixture: &mut Fixture) {
+    let mut proxy = fixture.proxy(&["--pool-size", "1"]);
     let (mut first, mut second) = (proxy.client(), proxy.client());
     first.execute("DROP PROCEDURE IF EXISTS manual").expect("no procedure");
     first.execute("CREATE PROCEDURE manual() SET autocommit = 0").expect("a procedure");
@@ -146,13 +146,13 @@ fn out_of_sight(site: &mut Site) {
     assert_eq!(proxy.process.count("event=pinned"), 0);
 }
 
-fn meaning(site: &mut Site) {
+fn meaning(fixture: &mut Fixture) {
     const TEXTS: [&str; 3] = [
         "SELECT CONCAT('a' || 'b', '')",
         "SELECT CONCAT(COUNT(*), '') FROM here",
         "SELECT CONCAT(CHAR_LENGTH('é'), '')",
     ];
-    let mut proxy = site.proxy(&["--pool-size", "1"]);
+    let mut proxy = fixture.proxy(&["--pool-size", "1"]);
     let usual = proxy.database.clone();
     let (mut first, mut second) = (proxy.raw(), proxy.raw());
     for sql in ["DROP TABLE IF EXISTS here", "CREATE TABLE here (n INT)", "INSERT INTO here VALUES (1), (2)"]
@@ -207,9 +207,9 @@ fn meaning(site: &mut Site) {
     second.results();
 }
 
-fn errors(site: &mut Site) {
+fn errors(fixture: &mut Fixture) {
     const TEXT: &str = "SELECT `it's é`, ? FROM changing";
-    let proxy = site.proxy(&["--pool-size", "1"]);
+    let proxy = fixture.proxy(&["--pool-size", "1"]);
     let (mut first, mut second) = (proxy.raw(), proxy.raw());
     let mut execute_second = |sql: &str| {
         second.query(sql);

@@ -4,23 +4,31 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::thread;
 
 use super::Case;
+use super::fixture::{Fixture, Proxy, one};
 use super::raw::RawClient;
-use super::site::{Proxy, Site, one};
 
 pub(crate) const CASES: [Case; 2] = [
     ("one connection serves clients of both threads", one_connection),
     ("a late KILL hits no other client", late_kills),
 ];
 
-/// Cases that are independent of the number of threads.
-pub(crate) const ON_ONE: [&str; 7] = [
-    "several statements, several results",
-    "files of the client",
-    "more than 16 MB in one packet, both ways",
-    "cached column definitions",
-    "commands other than queries",
-    "client capabilities and character sets reach the server",
-    "unusable settings are refused at the start",
+/// Cases that also run on two threads: those of the shared pool, of its limits, of KILL, and of upgrades.
+pub(crate) const ALSO_ON_TWO: [&str; 15] = [
+    "a KILL hits the right command",
+    "a KILL among other statements hits the right command",
+    "a KILL reaches clients in every state",
+    "nonces under eight clients",
+    "no session state reaches the next client",
+    "a transaction that was left open is rolled back",
+    "a connection in an unknown state is closed",
+    "a client waits for a connection up to the queue time",
+    "a stop waits for clients, up to a limit",
+    "an upgrade under load loses no client",
+    "reloads, checks, warm-up and kills at once keep the pool's count right",
+    "two clients share a connection",
+    "prepared statements keep their meaning",
+    "many clients on few connections",
+    "random clients find their own session state",
 ];
 
 fn connect_repeatedly(proxy: &Proxy, client_loop: usize, rounds: usize) {
@@ -33,8 +41,8 @@ fn connect_repeatedly(proxy: &Proxy, client_loop: usize, rounds: usize) {
     }
 }
 
-fn one_connection(site: &mut Site) {
-    let mut proxy = site.proxy(&["--pool-size", "1"]);
+fn one_connection(fixture: &mut Fixture) {
+    let mut proxy = fixture.proxy(&["--pool-size", "1"]);
     thread::scope(|scope| {
         for client_loop in 0..8 {
             let proxy: &Proxy = &proxy;
@@ -46,8 +54,8 @@ fn one_connection(site: &mut Site) {
 }
 
 /// Clients disconnect while others kill them; no other client is hit.
-fn late_kills(site: &mut Site) {
-    let proxy = site.proxy(&["--pool-size", "3"]);
+fn late_kills(fixture: &mut Fixture) {
+    let proxy = fixture.proxy(&["--pool-size", "3"]);
     let (named, over) = (AtomicU32::new(0), AtomicBool::new(false));
     thread::scope(|scope| {
         let (proxy, named, over) = (&proxy, &named, &over);

@@ -5,7 +5,7 @@ use std::process::{Command, Stdio};
 use ciphertoll_skip::missing;
 
 use super::Case;
-use super::site::{Proxy, Site, one};
+use super::fixture::{Fixture, Proxy, one};
 
 pub(crate) const CASES: [Case; 2] = [
     ("sysbench: more clients than connections, prepared statements", sysbench),
@@ -29,11 +29,11 @@ fn succeeds(command: &mut Command) -> String {
     stdout
 }
 
-fn sysbench(site: &mut Site) {
+fn sysbench(fixture: &mut Fixture) {
     if !is_installed("sysbench") {
         return;
     }
-    let mut proxy = site.proxy(&["--pool-size", "3"]);
+    let mut proxy = fixture.proxy(&["--pool-size", "3"]);
     let run = |proxy: &Proxy, threads: &str, action: &str| {
         let mut command = Command::new("sysbench");
         command
@@ -59,11 +59,11 @@ fn sysbench(site: &mut Site) {
     assert_eq!(proxy.process.count("event=server-lost"), 0);
 }
 
-fn mariadb_slap(site: &mut Site) {
+fn mariadb_slap(fixture: &mut Fixture) {
     if !is_installed("mariadb-slap") {
         return;
     }
-    let mut proxy = site.proxy(&["--pool-size", "3"]);
+    let mut proxy = fixture.proxy(&["--pool-size", "3"]);
     let socket = format!("--socket={}", proxy.socket.display());
     let (user, schema) = (format!("--user={}", proxy.user), format!("--create-schema={}", proxy.database));
     let mut command = Command::new("mariadb-slap");

@@ -10,11 +10,11 @@ use ciphertoll_wire::mysql::{Capabilities, Param, command};
 
 use super::Case;
 use super::cases::{execute, prepare};
+use super::fixture::{Fixture, Proxy, code, one, try_one};
 use super::random_clients::anything;
 use super::raw::{RawClient, USUAL};
-use super::site::{Proxy, Site, code, one, try_one};
 use crate::operations::in_queue_time;
-use crate::site::LONG;
+use crate::process::LONG;
 
 pub(crate) const CASES: [Case; 13] = [
     ("two clients share a connection", shared),
@@ -54,8 +54,8 @@ pub(super) fn ask(proxy: &Proxy, sql: &str) -> Result<String, Error> {
     try_one(&mut proxy.try_client()?, sql)
 }
 
-fn shared(site: &mut Site) {
-    let proxy = site.proxy(&["--pool-size", "1"]);
+fn shared(fixture: &mut Fixture) {
+    let proxy = fixture.proxy(&["--pool-size", "1"]);
     let (mut first, mut second, number) = two(&proxy);
     for step in 0..20 {
         let sql = format!("SELECT CONCAT('{step}-', CONNECTION_ID())");
@@ -67,8 +67,8 @@ fn shared(site: &mut Site) {
     assert_eq!(one(&mut second, NUMBER), number);
 }
 
-fn transaction(site: &mut Site) {
-    let maker = site.proxy(&[]);
+fn transaction(fixture: &mut Fixture) {
+    let maker = fixture.proxy(&[]);
     let mut maker = maker.client();
     for sql in [
         "DROP TABLE IF EXISTS shared",
@@ -78,7 +78,7 @@ fn transaction(site: &mut Site) {
     ] {
         maker.execute(sql).unwrap_or_else(|error| panic!("{sql}: {error}"));
     }
-    let proxy = site.proxy(&["--pool-size", "1", "--queue-time", "0.4"]);
+    let proxy = fixture.proxy(&["--pool-size", "1", "--queue-time", "0.4"]);
     for (begin, end) in
         [("BEGIN", "COMMIT"), ("START TRANSACTION READ ONLY", "ROLLBACK"), ("SET autocommit = 0", "COMMIT")]
     {
@@ -114,12 +114,12 @@ fn transaction(site: &mut Site) {
     }
 }
 
-fn settings(site: &mut Site) {
-    let isolation = match site.engine() {
+fn settings(fixture: &mut Fixture) {
+    let isolation = match fixture.engine() {
         Engine::MySql => "SELECT @@transaction_isolation",
         _ => "SELECT @@tx_isolation",
     };
-    let mut proxy = site.proxy(&["--pool-size", "1"]);
+    let mut proxy = fixture.proxy(&["--pool-size", "1"]);
     for (set, query, value) in [
         (
             "SET sql_mode = 'ANSI_QUOTES,NO_BACKSLASH_ESCAPES'",
@@ -176,8 +176,8 @@ fn settings(site: &mut Site) {
     assert_eq!(proxy.process.count("event=pinned"), 0);
 }
 
-fn database(site: &mut Site) {
-    let mut proxy = site.proxy(&["--pool-size", "1"]);
+fn database(fixture: &mut Fixture) {
+    let mut proxy = fixture.proxy(&["--pool-size", "1"]);
     let usual = proxy.database.clone();
     let (mut first, mut second) = (proxy.raw(), proxy.raw());
     for choose in ["USE information_schema", "\x02"] {
@@ -204,8 +204,8 @@ fn database(site: &mut Site) {
     assert_eq!(proxy.process.count("event=pinned"), 0);
 }
 
-fn last_key(site: &mut Site) {
-    let proxy = site.proxy(&["--pool-size", "1"]);
+fn last_key(fixture: &mut Fixture) {
+    let proxy = fixture.proxy(&["--pool-size", "1"]);
     let (mut first, mut second, _) = two(&proxy);
     first.execute("DROP TABLE IF EXISTS keys_of").expect("no table");
     first.execute("CREATE TABLE keys_of (id INT AUTO_INCREMENT PRIMARY KEY)").expect("a table");
@@ -238,8 +238,8 @@ pub(super) fn close(raw: &mut RawClient, statement_id: u32) {
     raw.send(&bytes);
 }
 
-fn prepared(site: &mut Site) {
-    let mut proxy = site.proxy(&["--pool-size", "1"]);
+fn prepared(fixture: &mut Fixture) {
+    let mut proxy = fixture.proxy(&["--pool-size", "1"]);
     for capabilities in [USUAL, USUAL.without(Capabilities::DEPRECATE_EOF)] {
         let (mut first, mut second) = (proxy.raw_with(capabilities), proxy.raw_with(USUAL));
         let one_of = prepare(&mut first, "SELECT 'first'").statement_id;
@@ -303,8 +303,8 @@ fn prepared(site: &mut Site) {
     assert_eq!(proxy.process.count("event=server-lost"), 0);
 }
 
-fn types(site: &mut Site) {
-    let proxy = site.proxy(&["--pool-size", "1"]);
+fn types(fixture: &mut Fixture) {
+    let proxy = fixture.proxy(&["--pool-size", "1"]);
     let (mut first, mut second) = (proxy.raw(), proxy.raw());
     let statement = prepare(&mut first, "SELECT CONCAT(?, '-', ?)").statement_id;
     let params = [Param::I64(41), Param::Bytes(b"hey")];
@@ -321,7 +321,7 @@ fn types(site: &mut Site) {
             assert!(payloads[payloads.len() - 2].ends_with(b"42-you"), "{payloads:?}");
         }
     }
-    if site.engine() == Engine::MySql {
+    if fixture.engine() == Engine::MySql {
         return;
     }
     // MariaDB's "the last statement", before and after its response.
@@ -340,8 +340,8 @@ fn types(site: &mut Site) {
     }
 }
 
-fn open(site: &mut Site) {
-    let proxy = site.proxy(&["--pool-size", "1", "--queue-time", "3"]);
+fn open(fixture: &mut Fixture) {
+    let proxy = fixture.proxy(&["--pool-size", "1", "--queue-time", "3"]);
     let mut first = proxy.raw();
     let many = prepare(&mut first, "SELECT 1 UNION SELECT 2 UNION SELECT 3").statement_id;
     let long = prepare(&mut first, "SELECT CONCAT(?, '!')").statement_id;
@@ -373,8 +373,8 @@ fn open(site: &mut Site) {
     in_queue_time(|| ask(&proxy, "SELECT 1"));
 }
 
-fn pins(site: &mut Site) {
-    let proxy = site.proxy(&[]);
+fn pins(fixture: &mut Fixture) {
+    let proxy = fixture.proxy(&[]);
     proxy.client().execute("CREATE TABLE IF NOT EXISTS pinned (n INT)").expect("a table");
     drop(proxy);
     for (sql, reason) in [
@@ -390,7 +390,7 @@ fn pins(site: &mut Site) {
         ("SET timestamp = 1", "the connection's own"),
         ("/*!40101 SET NAMES latin1 */", "a comment that is executed"),
     ] {
-        let mut proxy = site.proxy(&["--pool-size", "2"]);
+        let mut proxy = fixture.proxy(&["--pool-size", "2"]);
         let mut first = proxy.client();
         let number = one(&mut first, NUMBER);
         let mut second = proxy.client();
@@ -420,7 +420,7 @@ fn pins(site: &mut Site) {
         }
     }
     // Transaction characteristics end with the transaction.
-    let mut proxy = site.proxy(&["--pool-size", "1"]);
+    let mut proxy = fixture.proxy(&["--pool-size", "1"]);
     let (mut first, mut second, number) = two(&proxy);
     first.execute("DROP TABLE pinned").expect("no table");
     for sql in ["SET TRANSACTION ISOLATION LEVEL SERIALIZABLE", "START TRANSACTION", "COMMIT"] {
@@ -430,8 +430,8 @@ fn pins(site: &mut Site) {
     assert_eq!(proxy.process.count("event=pinned"), 0);
 }
 
-fn hidden(site: &mut Site) {
-    let proxy = site.proxy(&["--pool-size", "1"]);
+fn hidden(fixture: &mut Fixture) {
+    let proxy = fixture.proxy(&["--pool-size", "1"]);
     let mut maker = proxy.client();
     maker.execute("DROP PROCEDURE IF EXISTS hide").expect("no procedure");
     let hide = "CREATE PROCEDURE hide() BEGIN SET time_zone = '+07:00'; SET @hidden = 1; DO GET_LOCK('hidden', 0); \
@@ -449,8 +449,8 @@ fn hidden(site: &mut Site) {
     first.execute("DROP PROCEDURE hide").expect("no procedure");
 }
 
-fn resets(site: &mut Site) {
-    let mut proxy = site.proxy(&["--pool-size", "1", "--queue-time", "3"]);
+fn resets(fixture: &mut Fixture) {
+    let mut proxy = fixture.proxy(&["--pool-size", "1", "--queue-time", "3"]);
     let mut first = proxy.raw();
     let statement = prepare(&mut first, "SELECT 1").statement_id;
     first.query("SET time_zone = '+09:00'");
@@ -469,10 +469,10 @@ fn resets(site: &mut Site) {
     assert_eq!(first.value("SELECT DATABASE()"), proxy.database);
 }
 
-fn many(site: &mut Site) {
+fn many(fixture: &mut Fixture) {
     const CLIENTS: usize = 24;
     const ROUNDS: usize = 40;
-    let proxy = site.proxy(&["--pool-size", "3"]);
+    let proxy = fixture.proxy(&["--pool-size", "3"]);
     thread::scope(|scope| {
         for client_loop in 0..CLIENTS {
             let proxy: &Proxy = &proxy;

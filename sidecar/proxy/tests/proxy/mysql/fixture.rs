@@ -16,9 +16,11 @@ use ciphertoll_wire::{Secret, mysql::Plugin};
 use tempfile::TempDir;
 
 use super::raw::{RawClient, USUAL, UTF8MB4};
+use crate::fixture::Mode;
 use crate::operations::write_secret;
 use crate::process::{Process, port_in};
-use crate::site::{Mode, open_lab, start_of, usual_threads};
+use crate::server::{open_lab, start_of};
+use crate::topics::StartsProxies;
 
 /// Packets of many megabytes, and a limit that only interactive sessions have.
 const SETTINGS: [(&str, &str); 2] =
@@ -28,7 +30,7 @@ const CONTROL: &str = "ciphertoll_control";
 pub(crate) const SECOND: &str = "second";
 pub(crate) const SECONDS_PASSWORD: &str = "first one";
 
-pub(crate) struct Site {
+pub(crate) struct Fixture {
     // Dropped in this order: the server's files are in the scratch directory, which is in `directory`.
     server: Option<Server>,
     lab: Lab,
@@ -52,15 +54,15 @@ pub(crate) struct Proxy {
     engine: Engine,
 }
 
-impl Site {
+impl Fixture {
     /// `None`, with a message, if there is no such server.
     pub(crate) fn open(level: &ServerLevel) -> Option<Self> {
         let build = find(level).inspect_err(|error| no_server(level.engine, error)).ok()?;
         let (directory, lab, template) = open_lab(&build, &Tables::default());
-        let (mode, threads) = (Mode::Session, usual_threads());
-        let mut site = Self { server: None, lab, build, template, directory, proxies: 0, mode, threads };
-        site.start_server();
-        Some(site)
+        let (mode, threads) = (Mode::Session, 1);
+        let mut fixture = Self { server: None, lab, build, template, directory, proxies: 0, mode, threads };
+        fixture.start_server();
+        Some(fixture)
     }
 
     fn start_server(&mut self) {
@@ -163,6 +165,12 @@ impl Site {
         let port = port_in(&line).unwrap_or_default();
         let (user, database) = (self.user(), self.server().database().to_owned());
         Proxy { process, socket, port, user, database, engine: self.engine() }
+    }
+}
+
+impl StartsProxies for Fixture {
+    fn set_mode(&mut self, mode: Mode, threads: usize) {
+        (self.mode, self.threads) = (mode, threads);
     }
 }
 

@@ -1,16 +1,14 @@
 //! A server, proxies in front of it, and their clients.
 
-use std::fs::{self, Permissions, set_permissions};
+use std::fs;
 use std::io::{self, Read, Write};
-use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::sync::Arc;
-use std::time::Duration;
 
-use ciphertoll_lab::{Build, DataTemplate, Lab, Server, ServerStart, Tables, find};
-use ciphertoll_model::{Auth, Endpoint, Engine, Scale, SecurityLevel, ServerKey, ServerLevel};
+use ciphertoll_lab::{Build, DataTemplate, Lab, Server, Tables, find};
+use ciphertoll_model::{Auth, Endpoint, Engine, Scale, ServerLevel};
 use ciphertoll_net::Address;
 use ciphertoll_net::blocking::Client;
 use ciphertoll_skip::missing;
@@ -18,13 +16,14 @@ use ciphertoll_wire::session::Login;
 use ciphertoll_wire::{Secret, postgres};
 use tempfile::TempDir;
 
-use crate::process::{Process, port_in};
+use crate::process::{LONG, Process, port_in};
+use crate::server::{open_lab, start_of};
+use crate::topics::StartsProxies;
 
-/// Far longer than anything here takes.
-pub(crate) const LONG: Duration = Duration::from_secs(20);
+/// The port in the name of a proxy's socket.
 pub(crate) const PORT: u16 = 6432;
 
-pub(crate) struct Site {
+pub(crate) struct Fixture {
     // Dropped in this order: the server's files are in the scratch directory, which is in `directory`.
     pub(crate) server: Option<Server>,
     lab: Lab,
@@ -36,14 +35,6 @@ pub(crate) struct Site {
     pub(crate) mode: Mode,
     /// The number of worker threads of the next proxies.
     pub(crate) threads: usize,
-}
-
-/// The number of worker threads, unless a case sets it.
-const THREADS: &str = "CIPHERTOLL_TEST_THREADS";
-
-/// From the environment, or one.
-pub(crate) fn usual_threads() -> usize {
-    std::env::var(THREADS).map_or(1, |threads| threads.parse().expect(THREADS))
 }
 
 /// The pooling mode.
@@ -80,7 +71,7 @@ pub(crate) struct Proxy {
     mode: Mode,
 }
 
-impl Site {
+impl Fixture {
     /// `None`, with a message, if PostgreSQL or its clients are not installed.
     pub(crate) fn open() -> Option<Self> {
         let build = find(&ServerLevel::of(Engine::Postgres));
@@ -94,10 +85,10 @@ impl Site {
         let scale: Scale = "1500".parse().expect("a scale");
         let (directory, lab, template) =
             open_lab(&build, &Tables { sysbench: Some(scale), ..Tables::default() });
-        let (mode, threads) = (Mode::Session, usual_threads());
-        let mut site = Self { server: None, lab, build, template, directory, proxies: 0, mode, threads };
-        site.start_server();
-        Some(site)
+        let (mode, threads) = (Mode::Session, 1);
+        let mut fixture = Self { server: None, lab, build, template, directory, proxies: 0, mode, threads };
+        fixture.start_server();
+        Some(fixture)
     }
 
     fn start_server(&mut self) {
@@ -187,6 +178,12 @@ impl Site {
         let user = self.server().account(Auth::default_of(Engine::Postgres)).user;
         let database = self.server().database().to_owned();
         Proxy { process, directory, port, user, database, mode: self.mode }
+    }
+}
+
+impl StartsProxies for Fixture {
+    fn set_mode(&mut self, mode: Mode, threads: usize) {
+        (self.mode, self.threads) = (mode, threads);
     }
 }
 
@@ -348,45 +345,4 @@ fn login(user: &str, password: Vec<u8>, database: &str) -> Login {
         encryption: postgres::PostgresTlsMode::Plain,
         channel_binding: postgres::ChannelBinding::Disabled,
     }))
-}
-
-/// A directory with a lab and a template of this server.
-pub(crate) fn open_lab(build: &Build, tables: &Tables) -> (TempDir, Lab, DataTemplate) {
-    let directory = tempfile::Builder::new().prefix("toll").tempdir_in("/var/tmp").expect("a directory");
-    set_permissions(directory.path(), Permissions::from_mode(0o711)).expect("ours to change");
-    let cache = format!("{}/ciphertoll-cache-{}", env!("CARGO_TARGET_TMPDIR"), nix::unistd::geteuid());
-    let lab = Lab::open_in(exec_helper(), &directory.path().join("scratch"), cache.into()).expect("a lab");
-    let template = lab.template(build, tables, &mut |_| {}, &|| false).expect("a template");
-    (directory, lab, template)
-}
-
-/// How a server of this template is started.
-pub(crate) fn start_of<'a>(
-    build: &'a Build,
-    template: &'a DataTemplate,
-    directory: &TempDir,
-) -> ServerStart<'a> {
-    ServerStart {
-        build,
-        template,
-        name: "x1",
-        key: ServerKey::P256,
-        log: directory.path().join("server.log"),
-        preferred_port: None,
-        processors: None,
-        strength: SecurityLevel::Default,
-    }
-}
-
-/// The helper that Cargo builds as an example.
-pub(crate) fn exec_helper() -> PathBuf {
-    let test = std::env::current_exe().expect("our own path");
-    let profile = test.parent().and_then(Path::parent).expect("tests lie two below the profile");
-    let exec_helper = profile.join("examples/proxy_exec_helper");
-    assert!(
-        exec_helper.is_file(),
-        "{} is missing: cargo build -p ciphertoll-proxy --examples",
-        exec_helper.display()
-    );
-    exec_helper
 }
