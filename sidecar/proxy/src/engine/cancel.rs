@@ -78,7 +78,7 @@ impl<P: Protocol> Worker<P> {
     /// The client that has this process ID and key, if its command waits for a connection.
     fn queued_client(&self, process_id: u32, key: &[u8]) -> Option<Id> {
         let id = self.client_by_token(process_id, key)?;
-        matches!(self.clients.get(id)?.stage, ClientStage::Queued { .. }).then_some(id)
+        self.clients.get(id)?.is_queued().then_some(id)
     }
 
     fn client_by_token(&self, process_id: u32, key: &[u8]) -> Option<Id> {

@@ -16,6 +16,7 @@ use crate::protocol::{
 use crate::refusal::Refusal;
 use crate::slab::Id;
 
+pub(super) const CANNOT_BE_WATCHED: &str = "cannot be watched";
 const DOES_NOT_READ: &str = "does not read responses";
 /// Reason for closing a requester that does not wait.
 const REQUESTER_LEFT: &str = "left before its cancel request was complete";
@@ -84,6 +85,8 @@ pub(super) enum ClientStep<P: Protocol> {
     /// Send it this error message and close it.
     Refuse(Refusal),
     Close(&'static str),
+    /// Close it when what it was sent has left.
+    CloseAfterFlush,
     /// Its last output is sent.
     Remove,
 }
@@ -279,6 +282,23 @@ impl<P: Protocol> Client<P> {
         }
     }
 
+    pub(super) fn is_queued(&self) -> bool {
+        matches!(self.stage, ClientStage::Queued { .. })
+    }
+
+    /// A client that waits needs little memory.
+    pub(super) fn shrink_if_queued(&mut self, env: &mut Environment<P>) -> ClientStep<P> {
+        if self.is_queued() {
+            self.channel.shrink_input(&mut env.spare);
+        }
+        ClientStep::Wait
+    }
+
+    /// Takes the request of a client that waits for a connection.
+    pub(super) fn take_queued(&mut self) -> Option<P::Request> {
+        if self.is_queued() { self.take_waiting().map(|(_, request)| request) } else { None }
+    }
+
     /// Which connections this client can take. In transaction pooling, its login must be complete for one that was not
     /// reset, so that the server is known to accept its settings.
     pub(super) fn acceptable(&self, pooling: Pooling) -> Acceptable {
@@ -337,11 +357,43 @@ impl<P: Protocol> Client<P> {
         }
     }
 
-    /// A parked client waits for a connection.
-    pub(super) fn queue(&mut self) {
+    /// A parked client waits for a connection, unless `full` says why it must not, or its user may not log in any more.
+    pub(super) fn queue(&mut self, full: Option<Refusal>, env: &mut Environment<P>) -> ClientStep<P> {
+        let ClientStage::Parked { request, .. } = &self.stage else { return ClientStep::Wait };
+        if let Some(refusal) = env.protocol.pool_key(request).err().or(full) {
+            return ClientStep::Refuse(refusal);
+        }
         if let Some((key, request)) = self.take_waiting() {
             self.stage = ClientStage::Queued { key, request };
         }
+        ClientStep::Wait
+    }
+
+    /// Sends what the handshake has to say to a client that cannot be greeted yet.
+    pub(super) fn end_handshake(&mut self, env: &mut Environment<P>) -> ClientStep<P> {
+        if self.cancel_token.is_some() {
+            return ClientStep::Wait;
+        }
+        if !self.channel.output().is_empty() && !matches!(self.channel.send(), Ok(Sent::All)) {
+            return ClientStep::Close(DOES_NOT_READ);
+        }
+        self.channel.shrink_input(&mut env.spare);
+        ClientStep::Wait
+    }
+
+    /// Sends the end of the login, with whatever else the handshake has to say.
+    pub(super) fn greeted(&mut self, id: Id, env: &mut Environment<P>) -> ClientStep<P> {
+        if self.channel.send().is_err() {
+            return ClientStep::Close("went away");
+        }
+        self.channel.give_back(&mut env.spare);
+        env.metrics().sessions.increment();
+        self.watched(id, env)
+    }
+
+    /// Watches for room to send while output is pending.
+    pub(super) fn watched(&mut self, id: Id, env: &Environment<P>) -> ClientStep<P> {
+        if self.watch(id, env) { ClientStep::Wait } else { ClientStep::Close(CANNOT_BE_WATCHED) }
     }
 
     /// Cancels the command that waits for a connection. `None` if there is none, or if it is not complete.

@@ -3,13 +3,12 @@
 use ciphertoll_net::{Readiness, Sent};
 
 use super::agenda::DeferredWork;
-use super::backend::Backend;
 use super::client::{Client, ClientStage, ClientStep};
 use super::environment::Environment;
 use super::worker::Worker;
 use crate::log::Level;
 use crate::pool::ConnectionPool;
-use crate::protocol::{AcquiredState, Pooling, Protocol, ProtocolRequest, ProtocolSession};
+use crate::protocol::{Pooling, Protocol, ProtocolRequest};
 use crate::refusal::Refusal;
 use crate::slab::Id;
 
@@ -47,6 +46,7 @@ impl<P: Protocol> Worker<P> {
             ClientStep::Cancel { process_id, key } => self.handle_cancel(id, process_id, &key),
             ClientStep::Refuse(refusal) => self.refuse(id, &refusal),
             ClientStep::Close(reason) => self.close_client(id, reason),
+            ClientStep::CloseAfterFlush => self.close_after_flush(id),
             ClientStep::Remove => self.remove_client(id),
         }
     }
@@ -85,19 +85,7 @@ impl<P: Protocol> Worker<P> {
             client.stage = ClientStage::Queued { key: key.clone(), request };
         }
         self.acquire(id, &key);
-        self.end_handshake(id);
-    }
-
-    /// Sends what the handshake has to say to a client that cannot be greeted yet.
-    fn end_handshake(&mut self, id: Id) {
-        let Some(client) = self.clients.get_mut(id) else { return };
-        if client.cancel_token.is_some() {
-            return;
-        }
-        if !client.channel.output().is_empty() && !matches!(client.channel.send(), Ok(Sent::All)) {
-            return self.close_client(id, "does not read responses");
-        }
-        client.channel.shrink_input(&mut self.env.spare);
+        self.update_client(id, Client::end_handshake);
     }
 
     /// A parked client has sent something.
@@ -116,48 +104,17 @@ impl<P: Protocol> Worker<P> {
             // It may have been less than a command; then the connection is available to others meanwhile.
             return self.park_early(id, last_server);
         }
-        let Some(client) = self.clients.get_mut(id) else { return };
-        let ClientStage::Parked { request, .. } = &client.stage else { return };
-        if let Some(refusal) = self.env.protocol.pool_key(request).err().or_else(|| self.queue_is_full()) {
-            return self.refuse(id, &refusal);
-        }
-        if let Some(client) = self.clients.get_mut(id) {
-            client.queue();
-            self.acquire(id, key);
-        }
+        let full = self.queue_is_full();
+        self.update_client(id, |client, env| client.queue(full, env));
+        self.acquire(id, key);
     }
 
     /// Assigns a client its last connection again, which has been taken from the pool's list of kept ones.
     fn resume_on_last(&mut self, id: Id, last_server: Id) {
-        let Some(backend) = self.servers.open_mut(last_server) else { return };
-        let Some(client) = self.clients.get_mut(id) else { return };
-        let Some((_, request)) = client.take_waiting() else { return };
-        match backend.start_session(id, request, AcquiredState::SameClient, &mut self.env) {
-            Ok(()) => client.stage = ClientStage::Active(last_server),
-            // Fails only if commands must be sent first, and this connection needs none.
-            Err((_, error)) => {
-                self.close_client(id, &error.to_string());
-                self.impossible(last_server, "its client could not resume it");
-            }
+        if let Some(Err(error)) = self.pair(id, last_server).map(|mut pair| pair.resume()) {
+            self.close_client(id, &error.to_string());
+            self.impossible(last_server, "its client could not resume it");
         }
-    }
-
-    /// A client changes its user: its connection is released, and it repeats its handshake.
-    pub(super) fn change_user(&mut self, id: Id, server: Id) {
-        let Some(session) = self.servers.open(server).and_then(Backend::session) else { return };
-        let Some(handshake) = self.env.protocol.change_user_handshake(session) else {
-            let message = "a change of user is not possible on this connection";
-            return self.refuse(id, &Refusal::new(Refusal::UNSUPPORTED, message));
-        };
-        let Some(client) = self.clients.get_mut(id) else { return };
-        client.stage = ClientStage::Handshake(handshake);
-        client.since = self.env.now;
-        client.last_server = None;
-        if let Some(token) = client.cancel_token.take() {
-            self.tokens.remove(token);
-        }
-        self.session_ended(server);
-        self.update_client(id, Client::step_handshake);
     }
 
     fn cannot_serve(&self) -> Option<Refusal> {
@@ -180,13 +137,12 @@ impl<P: Protocol> Worker<P> {
     }
 
     pub(super) fn refuse(&mut self, id: Id, refusal: &Refusal) {
-        let Some(client) = self.clients.get_mut(id) else { return };
-        if let ClientStage::Active(server) = client.stage {
-            if let Some(session) = self.servers.open(server).and_then(Backend::session) {
-                session.refuse(refusal, client.channel.output());
-            }
-        } else {
+        if let Some(mut pair) = self.pair_of_client(id) {
+            pair.refuse(refusal);
+        } else if let Some(client) = self.clients.get_mut(id) {
             client.write_refusal(refusal);
+        } else {
+            return;
         }
         self.refused(id, refusal);
     }
@@ -208,9 +164,7 @@ impl<P: Protocol> Worker<P> {
         }
         client.since = self.env.now;
         let (stage, last_server) = (client.take_stage(), client.last_server);
-        if let Some(token) = client.cancel_token.take() {
-            self.tokens.remove(token);
-        }
+        self.forget_token(id);
         self.watch_client(id);
         self.release_client(id, stage, last_server);
     }
@@ -226,6 +180,13 @@ impl<P: Protocol> Worker<P> {
         // First, so that its file descriptor is free for the next client.
         self.remove_client(id);
         self.release_client(id, stage, last_server);
+    }
+
+    /// Cancel requests do not find the client any more.
+    pub(super) fn forget_token(&mut self, id: Id) {
+        if let Some(token) = self.clients.get_mut(id).and_then(|client| client.cancel_token.take()) {
+            self.tokens.remove(token);
+        }
     }
 
     fn remove_client(&mut self, id: Id) {
@@ -264,11 +225,7 @@ impl<P: Protocol> Worker<P> {
     }
 
     pub(super) fn watch_client(&mut self, id: Id) {
-        if let Some(client) = self.clients.get_mut(id)
-            && !client.watch(id, &self.env)
-        {
-            self.close_client(id, "cannot be watched");
-        }
+        self.update_client(id, |client, env| client.watched(id, env));
     }
 
     /// Input that no edge will report is processed.

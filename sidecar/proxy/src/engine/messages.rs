@@ -272,7 +272,7 @@ impl<P: Protocol> Worker<P> {
 
     /// No connection could be opened for a client that waited.
     fn refuse_waiting(&mut self, id: Id, refusal: &Refusal) {
-        if self.clients.get(id).is_some_and(|client| matches!(client.stage, ClientStage::Queued { .. })) {
+        if self.clients.get(id).is_some_and(Client::is_queued) {
             self.refuse(id, refusal);
         }
     }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use ciphertoll_net::Error;
 
-use super::backend::{Backend, ServerExpiry};
+use super::backend::ServerExpiry;
 use super::client::{Client, ClientStage};
 use super::worker::Worker;
 use crate::protocol::{PendingKill, Protocol, ProtocolSession};
@@ -112,10 +112,10 @@ impl<P: Protocol> Worker<P> {
 
     /// Within a response, the client would take an error message for a part of it.
     fn end_session(&mut self, id: Id) {
-        let Some(client) = self.clients.get(id) else { return };
-        let ClientStage::Active(server) = client.stage else { return };
-        let session = self.servers.open(server).and_then(Backend::session);
-        if session.is_some_and(ProtocolSession::can_send_error) {
+        let can_send_error = self
+            .pair_of_client(id)
+            .is_some_and(|pair| pair.session().is_some_and(ProtocolSession::can_send_error));
+        if can_send_error {
             self.refuse(id, &Refusal::stopping());
         }
         // Output that the client has not read by now is lost.
