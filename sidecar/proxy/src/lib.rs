@@ -29,13 +29,13 @@
 //! - how a connection is reset and set up: `wire::postgres::relay::internal_command`,
 //!   `wire::mysql::relay::internal_command`, `wire::mysql::relay::session_restore`
 //! - when a PostgreSQL connection needs no reset (`reset = "tracked"`): `wire::postgres::sql::data_access` has the
-//!   words, `Protocol::leaves_nothing` the decision
+//!   words, `Protocol::reset_need` the decision
 //! - when a PostgreSQL reset waits for the next client: `wire::postgres::relay::session_remains` reads the texts of a
-//!   short session; the decision: `Protocol::can_pipeline_reset`; who carries it out: `release_unreset` in
+//!   short session; the decision: `Protocol::reset_need`; who carries it out: `release_unreset` in
 //!   `proxy::engine::server_actions`
 //! - when a MySQL connection needs no reset: `wire::mysql::sql::plain_words` has the words,
 //!   `wire::mysql::sql::remains` reads texts, `wire::mysql::relay::session_remains` adds the server's reports; the
-//!   decision: `Protocol::is_as_after_reset`
+//!   decision: `Protocol::reset_need`
 //! - commands that need a database without connections: `wire::postgres::relay::database_commands`,
 //!   `proxy::engine::exclusive`
 //! - the upgrade of a running sidecar: `proxy::upgrade` (the running process), `proxy::inheritance` (the new one)

@@ -135,24 +135,12 @@ pub trait Protocol: Clone + Send + 'static {
         to_server: &mut Vec<u8>,
     ) -> SessionResult<Self::Command>;
 
-    /// Whether the next client's first command can be pipelined behind the reset, so that the server skips
-    /// the command if the reset fails: see [`AcquiredState::ResetPending`].
-    fn can_pipeline_reset(&self, context: Self::ResetContext) -> bool;
-
-    /// Whether a connection needs no reset, because its session has left nothing.
-    fn leaves_nothing(&self, _: Self::ResetContext) -> bool {
-        false
-    }
+    /// The reset that must come before another client's first command.
+    fn reset_need(&self, context: Self::ResetContext) -> ResetNeed;
 
     /// Whether a reset and this client's settings make a connection as the client has left its last one.
     fn accepts(&self, _: &Self::BackendState, _: &Self::Request) -> bool {
         true
-    }
-
-    /// Whether another client can use a connection at once, because its sessions have left it as a reset would, or have
-    /// left only what the policy allows.
-    fn is_as_after_reset(&self, _: Self::ResetContext) -> bool {
-        false
     }
 
     /// A command that shows whether the server still answers.
@@ -170,6 +158,27 @@ pub trait Protocol: Clone + Send + 'static {
 
     /// Appends the message that ends a connection.
     fn terminate(&self, to_server: &mut Vec<u8>);
+}
+
+/// The reset that a connection needs before another client uses it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ResetNeed {
+    /// The server must have answered it.
+    Awaited,
+    /// It is sent with the client's first command, which the server skips if the reset fails: see
+    /// [`AcquiredState::ResetPending`].
+    Pipelined,
+    /// None but the client's settings, which are sent in the same way: the sessions have left nothing else.
+    SettingsOnly,
+    /// None: the sessions have left what a reset would leave, or only what the policy allows.
+    None,
+}
+
+impl ResetNeed {
+    /// Whether the client need not wait for it.
+    pub fn is_pipelined(self) -> bool {
+        matches!(self, Self::Pipelined | Self::SettingsOnly)
+    }
 }
 
 /// Databases about which something is remembered. Clients of others log in with a server connection.

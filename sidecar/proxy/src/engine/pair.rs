@@ -276,12 +276,6 @@ impl<P: Protocol> Pair<'_, P> {
         }
     }
 
-    /// A client that has not sent anything to its connection yet is detached, if it can be.
-    pub(super) fn park_early(&mut self) -> PairStep<P> {
-        let can_detach = self.session().is_some_and(ProtocolSession::can_detach);
-        if can_detach { PairStep::Park } else { PairStep::wait() }
-    }
-
     /// Detaches a client from its connection at the end of a transaction; `None` if it does not use it.
     pub(super) fn park(&mut self) -> Option<Parked<P>> {
         Some(match self.backend.detach(self.client_id, self.env)? {

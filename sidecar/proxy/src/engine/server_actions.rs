@@ -15,7 +15,7 @@ use super::worker::Worker;
 use crate::log::Level;
 use crate::metrics::EXCLUSIVE_ACCESS;
 use crate::pool::{Acceptable, ConnectionPool, WorkerBound};
-use crate::protocol::{PoolKey, Pooling, Protocol, ProtocolSession, Release};
+use crate::protocol::{PoolKey, Pooling, Protocol, ProtocolSession, Release, ResetNeed};
 use crate::refusal::Refusal;
 use crate::slab::Id;
 
@@ -189,7 +189,7 @@ impl<P: Protocol> Worker<P> {
                     self.return_to_pool(id);
                 }
             }
-            Release::Reset(context) if self.env.protocol.is_as_after_reset(context) => {
+            Release::Reset(context) if self.env.protocol.reset_need(context) == ResetNeed::None => {
                 self.env.metrics().skipped_resets.increment();
                 self.reset_server(id, Release::Clean);
             }
@@ -268,7 +268,7 @@ impl<P: Protocol> Worker<P> {
 
     /// Releases a connection whose client has left in no transaction.
     pub(super) fn release_unreset(&mut self, client: Id, id: Id, context: P::ResetContext) {
-        if !self.env.protocol.can_pipeline_reset(context) || self.discard_reason(id).is_some() {
+        if !self.env.protocol.reset_need(context).is_pipelined() || self.discard_reason(id).is_some() {
             return self.release_server(id, Release::Reset(context));
         }
         // The reset is pipelined with the next client's first command. If no client comes, the next tick
@@ -280,7 +280,7 @@ impl<P: Protocol> Worker<P> {
 
     /// The client of a kept connection has left.
     pub(super) fn orphan_server(&mut self, id: Id, context: P::ResetContext) {
-        if !self.env.protocol.can_pipeline_reset(context) {
+        if !self.env.protocol.reset_need(context).is_pipelined() {
             if self.take_kept(id) {
                 self.release_server(id, Release::Reset(context));
             }
@@ -340,7 +340,7 @@ impl<P: Protocol> Worker<P> {
         let Some((server, backend)) = self.servers.get(id).zip(self.servers.open(id)) else { return false };
         let is_ready = server.cancels == 0 && !backend.flow.has_ended() && self.discard_reason(id).is_none();
         let context = backend.kept_context();
-        is_ready && context.is_some_and(|context| self.env.protocol.can_pipeline_reset(context))
+        is_ready && context.is_some_and(|context| self.env.protocol.reset_need(context).is_pipelined())
     }
 
     /// Resets a kept connection that was taken from the pool's list, for the next client.

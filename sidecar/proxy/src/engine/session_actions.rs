@@ -10,7 +10,7 @@ use super::pair::{Pair, PairStep, Parked, Started};
 use super::worker::Worker;
 use crate::log::Level;
 use crate::pool::PoolAction;
-use crate::protocol::{AcquiredState, Pooling, Protocol, Release};
+use crate::protocol::{AcquiredState, Pooling, Protocol, ProtocolSession, Release, ResetNeed};
 use crate::refusal::Refusal;
 use crate::slab::Id;
 
@@ -64,9 +64,10 @@ impl<P: Protocol> Worker<P> {
     /// Assigns a connection that was not reset: the reset is pipelined in front of the client's command.
     pub(super) fn assign_unreset(&mut self, client: Id, server: Id) {
         let context = self.servers.open(server).and_then(Backend::kept_context);
+        let need = context.map(|context| self.env.protocol.reset_need(context));
         let metrics = self.env.metrics();
-        match context {
-            Some(context) if self.env.protocol.leaves_nothing(context) => metrics.skipped_resets.increment(),
+        match need {
+            Some(ResetNeed::SettingsOnly | ResetNeed::None) => metrics.skipped_resets.increment(),
             _ => metrics.resets.increment(),
         }
         if !self.start_session(client, server, AcquiredState::ResetPending) {
@@ -178,7 +179,10 @@ impl<P: Protocol> Worker<P> {
 
     /// Detaches a client that has not sent anything to its connection yet.
     pub(super) fn park_early(&mut self, client_id: Id, server_id: Id) {
-        self.update_pair(client_id, server_id, |pair| pair.park_early());
+        let session_can_detach = |pair: Pair<'_, P>| pair.session().is_some_and(ProtocolSession::can_detach);
+        if self.pair(client_id, server_id).is_some_and(session_can_detach) {
+            self.park(client_id, server_id);
+        }
     }
 
     /// Detaches a client from its connection at the end of a transaction.

@@ -24,7 +24,7 @@ use crate::fingerprint::Fingerprint;
 use crate::login_names::LoginNames;
 use crate::protocol::{
     AcquiredState, CancelBy, CancelToken, CommandOutcome, ConnectPlan, PoolKey, Pooling, Protocol,
-    ProtocolCommand, ResetPolicy, SessionResult, StartFailed, remember,
+    ProtocolCommand, ResetNeed, ResetPolicy, SessionResult, StartFailed, remember,
 };
 use crate::random::RandomBytes;
 use crate::refusal::Refusal;
@@ -329,14 +329,11 @@ impl Protocol for MySql {
         Ok(InternalCommand::reset(backend.capabilities, initial_state, released.open_state, to_server)?)
     }
 
-    fn can_pipeline_reset(&self, _: Self::ResetContext) -> bool {
-        // Commands are answered one by one: those behind a failed reset would be executed.
-        false
-    }
-
-    fn is_as_after_reset(&self, released: ReleasedState) -> bool {
+    fn reset_need(&self, released: ReleasedState) -> ResetNeed {
         // More remains only within the limit of the policy.
-        released.remains < Remains::Anything && released.open_state == OpenState::default()
+        let is_none = released.remains < Remains::Anything && released.open_state == OpenState::default();
+        // Commands are answered one by one: those behind a failed reset would be executed.
+        if is_none { ResetNeed::None } else { ResetNeed::Awaited }
     }
 
     fn ping(&self, backend: &mut BackendState, to_server: &mut Vec<u8>) -> SessionResult<InternalCommand> {

@@ -24,7 +24,7 @@ use crate::fingerprint::Fingerprint;
 use crate::login_names::LoginNames;
 use crate::protocol::{
     AcquiredState, CancelBy, CancelToken, CommandOutcome, ConnectPlan, PoolKey, Pooling, Protocol,
-    ProtocolCommand, ResetPolicy, SessionResult, StartFailed, remember,
+    ProtocolCommand, ResetNeed, ResetPolicy, SessionResult, StartFailed, remember,
 };
 use crate::random::RandomBytes;
 use crate::refusal::Refusal;
@@ -327,14 +327,17 @@ impl Protocol for Postgres {
         backend.custom_settings == 0 || backend.custom_settings == request.custom_settings()
     }
 
-    fn can_pipeline_reset(&self, context: ResetContext) -> bool {
+    fn reset_need(&self, context: ResetContext) -> ResetNeed {
+        let has_remains = context.remains == Remains::Anything;
         // In session pooling, locks and notifications must not outlive their client.
-        let can_wait = self.pooling == Pooling::Transaction || context.remains < Remains::Anything;
-        can_wait && context.transaction == TransactionStatus::Idle
-    }
-
-    fn leaves_nothing(&self, context: ResetContext) -> bool {
-        self.reset == ResetPolicy::Tracked && context.remains < Remains::Anything
+        let must_be_awaited = self.pooling == Pooling::Session && has_remains;
+        if must_be_awaited || context.transaction != TransactionStatus::Idle {
+            ResetNeed::Awaited
+        } else if self.reset == ResetPolicy::Tracked && !has_remains {
+            ResetNeed::SettingsOnly
+        } else {
+            ResetNeed::Pipelined
+        }
     }
 
     fn ping(&self, _: &mut BackendState, to_server: &mut Vec<u8>) -> SessionResult<InternalCommand> {
