@@ -3,7 +3,7 @@
 
 /// How much of the client's input a relay may forward.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct FromClient {
+pub struct ClientInput {
     /// Bytes to forward, from the front. A partial message header may remain.
     pub pass_bytes: usize,
     pub goodbye: Goodbye,

@@ -268,7 +268,7 @@ impl ProtocolSession for ClientSession {
         if let PoolingMode::Transaction(_) = self.mode {
             return Ok(self.pooled_from_client(input, backend)?);
         }
-        let ciphertoll_wire::relay::FromClient { pass_bytes, goodbye } = self.relay.process_client(input)?;
+        let ciphertoll_wire::relay::ClientInput { pass_bytes, goodbye } = self.relay.process_client(input)?;
         self.needs_reset |= pass_bytes > 0;
         let mut processed = FromClient::passes(pass_bytes, goodbye);
         if let Some((_, bytes)) = self.translate_kill(&input[pass_bytes..], backend, &mut processed.insert)? {

@@ -111,10 +111,10 @@ impl KillCommand {
 /// Scans a command. `input` starts with its payload and may be shorter or longer.
 #[inline]
 pub(crate) fn scan(header: Header, input: &[u8], capabilities: Capabilities) -> KillScan {
-    let here = &input[..input.len().min(header.length)];
-    match here.first() {
-        Some(&COM_QUERY) if header.length <= MAX_TEXT_BYTES => text(header, here, capabilities),
-        Some(&COM_PROCESS_KILL) if header.length == PROCESS_KILL_BYTES => match here {
+    let arrived = &input[..input.len().min(header.length)];
+    match arrived.first() {
+        Some(&COM_QUERY) if header.length <= MAX_TEXT_BYTES => text(header, arrived, capabilities),
+        Some(&COM_PROCESS_KILL) if header.length == PROCESS_KILL_BYTES => match arrived {
             &[_, a, b, c, d] => KillScan::Kill(KillCommand {
                 statements: vec![KillStatement {
                     number: u32::from_le_bytes([a, b, c, d]),
@@ -122,7 +122,7 @@ pub(crate) fn scan(header: Header, input: &[u8], capabilities: Capabilities) -> 
                     statement: 0..PROCESS_KILL_BYTES,
                     digits: 1,
                 }],
-                payload: here.to_vec(),
+                payload: arrived.to_vec(),
                 text: None,
             }),
             _ => KillScan::Unfinished,
@@ -135,29 +135,29 @@ fn attributes(capabilities: Capabilities) -> &'static [u8] {
     if capabilities.contains(Capabilities::QUERY_ATTRIBUTES) { &NO_ATTRIBUTES } else { &[] }
 }
 
-fn text(header: Header, here: &[u8], capabilities: Capabilities) -> KillScan {
+fn text(header: Header, arrived: &[u8], capabilities: Capabilities) -> KillScan {
     let attributes = attributes(capabilities);
     let start = 1 + attributes.len();
     if header.length <= start {
         return KillScan::Other;
     }
-    if let Some(begun) = here.get(1..start)
+    if let Some(begun) = arrived.get(1..start)
         && begun != attributes
     {
         return KillScan::Other;
     }
-    if here.len() < header.length {
+    if arrived.len() < header.length {
         return KillScan::Unfinished;
     }
     let is_kill = |word: &[u8]| matches!(word[0], b'k' | b'K') && word.eq_ignore_ascii_case(b"kill");
-    if !here[start..].windows(4).any(is_kill) {
+    if !arrived[start..].windows(4).any(is_kill) {
         return KillScan::Other;
     }
     // If a quote may end in two places, the text is left unchanged.
-    match (find(&here[start..], Escapes::Backslash), find(&here[start..], Escapes::None)) {
+    match (find(&arrived[start..], Escapes::Backslash), find(&arrived[start..], Escapes::None)) {
         (Some(found), Some(same)) if found == same && !found.is_empty() => {
             let statements = found.into_iter().map(|kill| kill.behind(start)).collect();
-            KillScan::Kill(KillCommand { statements, payload: here.to_vec(), text: Some(start) })
+            KillScan::Kill(KillCommand { statements, payload: arrived.to_vec(), text: Some(start) })
         }
         _ => KillScan::Other,
     }

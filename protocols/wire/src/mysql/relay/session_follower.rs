@@ -408,7 +408,7 @@ impl SessionFollower {
         prepared: &mut ConnectionStatements,
     ) -> Result<CommandAction, Error> {
         let CommandStart { kind, header, .. } = command;
-        let here = &payload[..payload.len().min(header.length)];
+        let arrived = &payload[..payload.len().min(header.length)];
         if relay.may_be_kill(header, payload) {
             return Ok(CommandAction::NeedInput);
         }
@@ -433,7 +433,7 @@ impl SessionFollower {
                 PendingCommand::Prepare { effects: None, text: None }
             }
             // COM_SET_OPTION.
-            0x1b => match *here {
+            0x1b => match *arrived {
                 [_, low, high, ..] => PendingCommand::Option(u16::from_le_bytes([low, high])),
                 _ if header.length >= OPTION_BYTES => return Ok(CommandAction::NeedInput),
                 _ => PendingCommand::Other,
@@ -441,7 +441,7 @@ impl SessionFollower {
             // COM_RESET_CONNECTION.
             0x1f => PendingCommand::Reset,
             0x17..=0x1a | 0x1c | 0xfa => {
-                return self.statement_command(kind, header, here, statements, prepared);
+                return self.statement_command(kind, header, arrived, statements, prepared);
             }
             _ => PendingCommand::Other,
         };

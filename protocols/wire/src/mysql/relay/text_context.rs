@@ -87,20 +87,20 @@ impl TextContext {
         initial_state: Option<&InitialState>,
         of_login: Option<&str>,
     ) -> Result<ContextSwitch, NoDatabase> {
-        let (here, there) = (self.database.as_deref().or(of_login), other.database.as_deref().or(of_login));
-        let (before, after) = match (here, there) {
-            _ if here == there => (None, None),
-            (Some(here), Some(there)) => (Some(there.to_owned()), Some(here.to_owned())),
+        let (own, others) = (self.database.as_deref().or(of_login), other.database.as_deref().or(of_login));
+        let (before, after) = match (own, others) {
+            _ if own == others => (None, None),
+            (Some(own), Some(others)) => (Some(others.to_owned()), Some(own.to_owned())),
             _ => return Err(NoDatabase),
         };
         let names = self.names().chain(other.names().filter(|name| self.value(name).is_none()));
         let changed: Vec<_> = names
             .map(|name| (name, self.effective(name, initial_state), other.effective(name, initial_state)))
-            .filter(|(_, here, there)| here != there)
+            .filter(|(_, own, others)| own != others)
             .collect();
         Ok(ContextSwitch {
-            before: (set(changed.iter().map(|(name, _, there)| (*name, there))), before),
-            after: (set(changed.iter().map(|(name, here, _)| (*name, here))), after),
+            before: (set(changed.iter().map(|(name, _, others)| (*name, others))), before),
+            after: (set(changed.iter().map(|(name, own, _)| (*name, own))), after),
         })
     }
 

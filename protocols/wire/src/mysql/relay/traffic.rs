@@ -27,7 +27,7 @@ use crate::{
         },
         sql::remains::Remains,
     },
-    relay::{Departure, FromClient, Goodbye},
+    relay::{ClientInput, Departure, Goodbye},
 };
 
 /// Limit of commands that await a response. A client that reads responses stays below it.
@@ -213,22 +213,22 @@ impl MySqlRelay {
 
     /// Reads the next bytes from the client: those that were not forwarded before, and newer ones. An error is
     /// final and the client's fault; report [`Error::NotPooled`] to the client.
-    pub fn process_client(&mut self, input: &[u8]) -> Result<FromClient, Error> {
+    pub fn process_client(&mut self, input: &[u8]) -> Result<ClientInput, Error> {
         let mut at = 0;
         loop {
             let rest = &input[at..];
             match self.next_client_event(rest) {
-                ClientEvent::NeedInput => return Ok(FromClient { pass_bytes: at, goodbye: Goodbye::None }),
+                ClientEvent::NeedInput => return Ok(ClientInput { pass_bytes: at, goodbye: Goodbye::None }),
                 ClientEvent::Payload(bytes) => at += bytes,
                 ClientEvent::Header => at += HEADER_BYTES,
                 ClientEvent::Command(command) => {
                     if self.must_hold(command.header, &rest[HEADER_BYTES..]) {
-                        return Ok(FromClient { pass_bytes: at, goodbye: Goodbye::None });
+                        return Ok(ClientInput { pass_bytes: at, goodbye: Goodbye::None });
                     }
                     match self.start_command(command)? {
                         Goodbye::None => self.client_framer.begin(command.header, &mut at),
                         goodbye @ (Goodbye::Said | Goodbye::ChangeUser) => {
-                            return Ok(FromClient { pass_bytes: at, goodbye });
+                            return Ok(ClientInput { pass_bytes: at, goodbye });
                         }
                     }
                 }
@@ -348,13 +348,13 @@ impl MySqlRelay {
                         return Ok(at);
                     }
                     // Refused at once, before it could pass for the response to the next command.
-                    let here = &payload[..payload.len().min(header.length)];
-                    if self.current.is_none() && !ErrPacket::is(here) {
+                    let arrived = &payload[..payload.len().min(header.length)];
+                    if self.current.is_none() && !ErrPacket::is(arrived) {
                         return Err(Error::protocol("response", "it is unsolicited"));
                     }
                     let start = header.length.min(MAX_START_BYTES);
-                    let Some(start) = here.get(..start) else { return Ok(at) };
-                    self.read_response(header, start, here)?;
+                    let Some(start) = arrived.get(..start) else { return Ok(at) };
+                    self.read_response(header, start, arrived)?;
                     self.server_framer.begin(header, &mut at);
                     continue;
                 }
@@ -366,7 +366,7 @@ impl MySqlRelay {
     }
 
     /// Takes the first bytes of a packet that is not a row. `here` is the part of it that has arrived.
-    fn read_response(&mut self, header: Header, start: &[u8], here: &[u8]) -> Result<(), Error> {
+    fn read_response(&mut self, header: Header, start: &[u8], arrived: &[u8]) -> Result<(), Error> {
         let Some(response) = self.current else { return self.read_unsolicited(start) };
         self.next = header.sequence.wrapping_add(1);
         self.error_was_last = false;
@@ -375,16 +375,16 @@ impl MySqlRelay {
         }
         let next = match response {
             ResponseState::Ok => {
-                self.record_status(OkPacket::parse_any(start)?, here);
+                self.record_status(OkPacket::parse_any(start)?, arrived);
                 None
             }
             ResponseState::Text => None,
-            ResponseState::Results(of) => self.results(start, here, of)?,
+            ResponseState::Results(of) => self.results(start, arrived, of)?,
             ResponseState::Columns { left: 1, of } => Some(self.after_columns(of)),
             ResponseState::Columns { left, of } => Some(ResponseState::Columns { left: left - 1, of }),
             ResponseState::EndOfColumns(of) => {
                 let end = OkPacket::parse_eof(start)?;
-                self.record_status(end, here);
+                self.record_status(end, arrived);
                 let is_cursor = self.opens_cursor(end, of);
                 (!is_cursor).then_some(ResponseState::Rows(of))
             }
@@ -394,7 +394,7 @@ impl MySqlRelay {
                 }
                 let end = OkPacket::parse_end_of_rows(start, self.capabilities)?;
                 self.opens_cursor(end, of);
-                self.end_result(end, here, of)
+                self.end_result(end, arrived, of)
             }
             ResponseState::PrepareOk => definitions(PrepareOk::parse(start)?.definitions(self.capabilities)),
             ResponseState::Definitions { left } => definitions(left - 1),
@@ -412,7 +412,7 @@ impl MySqlRelay {
     fn results(
         &mut self,
         start: &[u8],
-        here: &[u8],
+        arrived: &[u8],
         of: ResultSource,
     ) -> Result<Option<ResponseState>, Error> {
         if OkPacket::is(start) {
@@ -420,7 +420,7 @@ impl MySqlRelay {
             if let Some(observer) = &mut self.observer {
                 observer.record_insert_id(ok);
             }
-            return Ok(self.end_result(ok, here, of));
+            return Ok(self.end_result(ok, arrived, of));
         }
         if start.first() == Some(&LOCAL_INFILE) {
             return self.read_file_request(of).map(Some);
@@ -465,14 +465,14 @@ impl MySqlRelay {
     }
 
     /// A result set has ended; what follows it.
-    fn end_result(&mut self, end: OkPacket, here: &[u8], of: ResultSource) -> Option<ResponseState> {
-        self.record_status(end, here);
+    fn end_result(&mut self, end: OkPacket, arrived: &[u8], of: ResultSource) -> Option<ResponseState> {
+        self.record_status(end, arrived);
         (of != ResultSource::Fetch && end.more_results_exist()).then_some(ResponseState::Results(of))
     }
 
     #[inline]
-    fn record_status(&mut self, end: OkPacket, here: &[u8]) {
-        self.remains.record_ok(end, here, self.capabilities);
+    fn record_status(&mut self, end: OkPacket, arrived: &[u8]) {
+        self.remains.record_ok(end, arrived, self.capabilities);
         self.transaction = if end.is_in_transaction() { Transaction::Open } else { Transaction::None };
         if let Some(observer) = &mut self.observer {
             observer.record_ok(end);

@@ -44,11 +44,11 @@ impl SessionFollower {
             for complete in relay.take_completed() {
                 self.complete(complete, statements, prepared);
             }
-        } else if let Some(here) = relay.take_prepared(rest)? {
-            let own = self.complete_prepare(here.prepare_ok.params, statements);
-            prepared.insert(own, here.prepare_ok.statement_id);
-            server_bytes.drop_bytes = here.bytes;
-            server_bytes.insert = rest[..here.bytes].to_vec();
+        } else if let Some(prepared_now) = relay.take_prepared(rest)? {
+            let own = self.complete_prepare(prepared_now.prepare_ok.params, statements);
+            prepared.insert(own, prepared_now.prepare_ok.statement_id);
+            server_bytes.drop_bytes = prepared_now.bytes;
+            server_bytes.insert = rest[..prepared_now.bytes].to_vec();
             server_bytes.insert[HEADER_BYTES + 1..HEADER_BYTES + 5].copy_from_slice(&own.to_le_bytes());
             for complete in relay.take_completed() {
                 self.complete(complete, statements, prepared);

@@ -66,11 +66,11 @@ impl SessionFollower {
         &mut self,
         kind: u8,
         header: Header,
-        here: &[u8],
+        arrived: &[u8],
         statements: &mut ClientStatements,
         prepared: &mut ConnectionStatements,
     ) -> Result<CommandAction, Error> {
-        let Some(&[a, b, c, d]) = here.get(1..).and_then(<[u8]>::first_chunk) else {
+        let Some(&[a, b, c, d]) = arrived.get(1..).and_then(<[u8]>::first_chunk) else {
             if header.length >= NAMED_BYTES {
                 return Ok(CommandAction::NeedInput);
             }
@@ -80,11 +80,10 @@ impl SessionFollower {
         };
         let target = self.resolve(u32::from_le_bytes([a, b, c, d]), statements, prepared);
         match (kind, target) {
-            (COM_STMT_EXECUTE | COM_STMT_BULK_EXECUTE, StatementRef::Prepared { own, id, types }) => {
-                self.execute(kind, header, here, ExecutedStatement { own, id, types }, statements, prepared)
-            }
+            (COM_STMT_EXECUTE | COM_STMT_BULK_EXECUTE, StatementRef::Prepared { own, id, types }) => self
+                .execute(kind, header, arrived, ExecutedStatement { own, id, types }, statements, prepared),
             (COM_STMT_EXECUTE | COM_STMT_BULK_EXECUTE, StatementRef::Pending) => {
-                Ok(self.execute_pending(kind, header, here, statements))
+                Ok(self.execute_pending(kind, header, arrived, statements))
             }
             (COM_STMT_EXECUTE | COM_STMT_BULK_EXECUTE, StatementRef::Unprepared(own)) => {
                 Ok(self.execute_unprepared(kind, own))
@@ -173,15 +172,15 @@ impl SessionFollower {
         &mut self,
         kind: u8,
         header: Header,
-        here: &[u8],
+        arrived: &[u8],
         statements: &ClientStatements,
     ) -> CommandAction {
         let is_short = header.length <= MAX_EARLY_BYTES;
-        if is_short && here.len() < header.length {
+        if is_short && arrived.len() < header.length {
             return CommandAction::NeedInput;
         }
-        let is_kept = is_short && statements.has_room(self.pending_bytes + here.len());
-        let payload = if is_kept { here.to_vec() } else { Vec::new() };
+        let is_kept = is_short && statements.has_room(self.pending_bytes + arrived.len());
+        let payload = if is_kept { arrived.to_vec() } else { Vec::new() };
         self.pending_bytes += payload.len();
         self.pending.push_back(PendingCommand::ExecuteLast(kind, payload));
         CommandAction::Forward
@@ -208,8 +207,8 @@ impl SessionFollower {
             Some(number)
         };
         let Some(own) = own else { return StatementRef::Unknown };
-        if let Some(here) = prepared.get(own) {
-            return StatementRef::Prepared { own, id: here.id, types: here.types };
+        if let Some(statement) = prepared.get(own) {
+            return StatementRef::Prepared { own, id: statement.id, types: statement.types };
         }
         if statements.text(own).is_some() { StatementRef::Unprepared(own) } else { StatementRef::Unknown }
     }
@@ -292,7 +291,7 @@ impl SessionFollower {
         &mut self,
         kind: u8,
         header: Header,
-        here: &[u8],
+        arrived: &[u8],
         statement: ExecutedStatement,
         statements: &mut ClientStatements,
         prepared: &mut ConnectionStatements,
@@ -300,13 +299,13 @@ impl SessionFollower {
         let ExecutedStatement { own, id, types } = statement;
         let params = usize::from(statements.params(own).unwrap_or_default());
         let location =
-            if params == 0 { TypesLocation::Truncated } else { types_of(kind, header, here, params) };
+            if params == 0 { TypesLocation::Truncated } else { types_of(kind, header, arrived, params) };
         let mut bulk = None;
         let next = match location {
             TypesLocation::NeedInput => return Ok(CommandAction::NeedInput),
             TypesLocation::Truncated => with_statement_id(kind, header, id),
             TypesLocation::At(start) => {
-                let types = &here[start..start + params * TYPE_BYTES];
+                let types = &arrived[start..start + params * TYPE_BYTES];
                 bulk = self.types_were_sent(kind, statement, types, statements);
                 prepared.set_types(own, ParameterTypes::Known);
                 with_statement_id(kind, header, id)
@@ -316,7 +315,7 @@ impl SessionFollower {
                 match known.filter(|_| types == ParameterTypes::Unknown).cloned() {
                     None => with_statement_id(kind, header, id),
                     Some(known) => {
-                        let next = with_types(kind, header, here, id, at, &known)?;
+                        let next = with_types(kind, header, arrived, id, at, &known)?;
                         bulk = self.types_were_sent(kind, statement, &known, statements);
                         prepared.set_types(own, ParameterTypes::Known);
                         next
@@ -404,7 +403,7 @@ fn with_statement_id(kind: u8, header: Header, id: u32) -> CommandAction {
     }
 }
 
-fn types_of(kind: u8, header: Header, here: &[u8], params: usize) -> TypesLocation {
+fn types_of(kind: u8, header: Header, arrived: &[u8], params: usize) -> TypesLocation {
     let types_bytes = params * TYPE_BYTES;
     let (flag_at, mask, types_at) = if kind == COM_STMT_EXECUTE {
         let flag_at = EXECUTE_BYTES + params.div_ceil(8);
@@ -412,12 +411,12 @@ fn types_of(kind: u8, header: Header, here: &[u8], params: usize) -> TypesLocati
     } else {
         (NAMED_BYTES, BULK_TYPES, BULK_BYTES)
     };
-    match here.get(flag_at) {
+    match arrived.get(flag_at) {
         None if header.length > flag_at => TypesLocation::NeedInput,
         None => TypesLocation::Truncated,
         Some(flag) if flag & mask == 0 => TypesLocation::Absent(types_at),
         Some(_) if header.length < types_at + types_bytes => TypesLocation::Truncated,
-        Some(_) if here.len() < types_at + types_bytes => TypesLocation::NeedInput,
+        Some(_) if arrived.len() < types_at + types_bytes => TypesLocation::NeedInput,
         Some(_) => TypesLocation::At(types_at),
     }
 }
@@ -427,7 +426,7 @@ fn types_of(kind: u8, header: Header, here: &[u8], params: usize) -> TypesLocati
 fn with_types(
     kind: u8,
     header: Header,
-    here: &[u8],
+    arrived: &[u8],
     id: u32,
     at: usize,
     types: &[u8],
@@ -439,7 +438,7 @@ fn with_types(
             "it is too long to add the parameter types on another connection",
         ));
     }
-    let Some(front) = here.get(NAMED_BYTES..at) else { return Ok(CommandAction::NeedInput) };
+    let Some(front) = arrived.get(NAMED_BYTES..at) else { return Ok(CommandAction::NeedInput) };
     let mut insert = Vec::with_capacity(HEADER_BYTES + at + types.len());
     put_header(&mut insert, length, header.sequence);
     insert.push(kind);

@@ -288,9 +288,9 @@ impl Followed<'_> {
         }
         let mut insert = Vec::new();
         for (name_use, name) in names {
-            let here = self.prepared.get(&name);
+            let is_prepared = self.prepared.get(&name).is_some();
             let is_failed = self.follower.unusable.iter().any(|(own, _)| *own == name);
-            if here.is_some() && name_use == NameUse::Mentions || here.is_none() && is_failed {
+            if is_prepared && name_use == NameUse::Mentions || !is_prepared && is_failed {
                 continue;
             }
             let statement = match self.availability(&name, model) {
