@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 
 use ciphertoll_tde::cluster::{self, ClusterState};
 use ciphertoll_tde::handshake::{HANDSHAKE_FD, HandshakeStatus};
-use ciphertoll_tde::{EncryptionEngine, KekSource, KeyFile, upgrade};
+use ciphertoll_tde::{EncryptionEngine, KekSource, KeyFile};
 use libc::c_int;
 
 use crate::backup;
@@ -84,7 +84,7 @@ fn prepare(program: ProgramRole, handshake: Handshake) -> Result<(), String> {
     }
     let key_file = variable(KEYS).map_or_else(|| KeyFile::path_beside(&configured), PathBuf::from);
     let keys = KeyFile::load(&key_file).map_err(|error| error.to_string())?;
-    let (encrypts, format) = (keys.cipher_kind().encrypts(), keys.format());
+    let encrypts = keys.cipher_kind().encrypts();
     if !encrypts && variable(NULL).is_none() {
         return Err(format!("{}: its cipher is null, which requires {NULL} to be set", key_file.display()));
     }
@@ -98,11 +98,8 @@ fn prepare(program: ProgramRole, handshake: Handshake) -> Result<(), String> {
     drop(kek);
     let state = cluster::examine(&canonical, &mut engine).map_err(|error| error.to_string())?;
     let is_expected = !encrypts && state == ClusterState::Plain;
-    if let Some(why) = state.refusal(&canonical, format).filter(|_| !is_expected) {
+    if let Some(why) = state.refusal(&canonical).filter(|_| !is_expected) {
         return Err(why);
-    }
-    if upgrade::is_needed(&canonical, format) {
-        return Err(upgrade::refusal(&canonical));
     }
     // Other initialisers of this library, such as that of AWS-LC, run after this one.
     engine.forget_keys();

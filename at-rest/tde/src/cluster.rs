@@ -1,13 +1,14 @@
 //! The state of a data directory: whether it is encrypted and sealed, and whether it matches the keys.
 
-use std::fs::{self, File, OpenOptions};
+use std::fs::{self, File};
 use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 
 use crate::error::Doing;
-use crate::seal::{CONTROL_BYTES, SealState, VersionText, version_seal};
-use crate::{EncryptionEngine, Errno, FileClass, KeyError, KeyFileFormat, MAP_MAGIC, OpenFile, Storage};
+use crate::error::OTHER_VERSION_ADVICE;
+use crate::seal::{CONTROL_BYTES, SealState, version_seal};
+use crate::{EncryptionEngine, Errno, FileClass, KeyError, MAP_MAGIC, OpenFile, Storage};
 
 /// Relative to the data directory, as are the other paths.
 pub const CONTROL_PATH: &str = "global/pg_control";
@@ -15,6 +16,8 @@ pub const VERSION_PATH: &str = "PG_VERSION";
 pub(crate) const MAP_PATH: &str = "global/pg_filenode.map";
 /// The lock file of a running server; its first line is the postmaster's process ID.
 pub(crate) const LOCK_PATH: &str = "postmaster.pid";
+/// Where an earlier version kept the files of an upgrade that was interrupted.
+const UPGRADE_PATH: &str = "ciphertoll-tde-upgrade";
 /// Range of the checksum's offset in `pg_control`, over all versions.
 const CHECKSUM_AT: std::ops::Range<usize> = 200..460;
 
@@ -34,28 +37,27 @@ pub enum ClusterState {
     OtherKeys,
     /// Encrypted with these keys, but `pg_control` is not authentic.
     Forged,
+    /// This file is of another version of the format.
+    OtherVersion(&'static str),
 }
 
 impl ClusterState {
     /// Why programs must not use the cluster with these keys; `None` if they may.
-    pub fn refusal(self, data: &Path, format: KeyFileFormat) -> Option<String> {
+    pub fn refusal(self, data: &Path) -> Option<String> {
         let data = data.display();
-        match (self, format) {
-            (Self::Empty | Self::Sealed, _) => None,
-            (Self::Incomplete(file), _) => {
+        match self {
+            Self::Empty | Self::Sealed => None,
+            Self::Incomplete(file) => {
                 Some(format!("{data}/{file} is missing or empty: the cluster is incomplete"))
             }
-            (Self::Plain, _) => Some(format!("the cluster in {data} is not encrypted")),
-            (Self::OtherKeys, _) => Some(format!("the keys do not match the cluster in {data}")),
-            (Self::Unsealed(_), KeyFileFormat::MayBeUnsealed) => Some(format!(
-                "the cluster in {data} was encrypted by an earlier version of ciphertoll and is not sealed; to seal it, run \
-                 `ciphertoll tde exec -D {data} --key-file KEK -- true`"
-            )),
-            (Self::Unsealed(file), KeyFileFormat::Sealed | KeyFileFormat::JoinedTails) => {
+            Self::Plain => Some(format!("the cluster in {data} is not encrypted")),
+            Self::OtherKeys => Some(format!("the keys do not match the cluster in {data}")),
+            Self::Unsealed(file) => {
                 Some(format!("{data}/{file} is not sealed: it was replaced by another file"))
             }
-            (Self::Forged, _) => {
-                Some(format!("{data}/{CONTROL_PATH} was changed, or belongs to another cluster"))
+            Self::Forged => Some(format!("{data}/{CONTROL_PATH} was changed, or belongs to another cluster")),
+            Self::OtherVersion(file) => {
+                Some(format!("{data}/{file} is of another version of ciphertoll: {OTHER_VERSION_ADVICE}"))
             }
         }
     }
@@ -88,41 +90,13 @@ pub fn examine(data: &Path, engine: &mut EncryptionEngine) -> Result<ClusterStat
     Ok(match (version, control) {
         _ if magic != MAP_MAGIC => ClusterState::OtherKeys,
         (_, SealState::Forged) => ClusterState::Forged,
+        (_, SealState::OtherVersion) => ClusterState::OtherVersion(CONTROL_PATH),
+        _ if data.join(UPGRADE_PATH).exists() => ClusterState::OtherVersion(UPGRADE_PATH),
         (_, SealState::Unsealed) => ClusterState::Unsealed(CONTROL_PATH),
         (_, SealState::Absent) => ClusterState::Incomplete(CONTROL_PATH),
         (SealState::Absent, _) => ClusterState::Incomplete(VERSION_PATH),
         (SealState::Sealed, SealState::Sealed) => ClusterState::Sealed,
         _ => ClusterState::Unsealed(VERSION_PATH),
-    })
-}
-
-/// Seals a cluster that an earlier version encrypted. Can be repeated after an interruption. Fails if a server is running.
-pub fn seal(data: &Path, engine: &mut EncryptionEngine) -> Result<(), KeyError> {
-    if let Some(process) = running_server(data) {
-        return Err(KeyError::Running { data: data.to_owned(), process });
-    }
-    let path = data.join(VERSION_PATH);
-    let stored = read_start::<16>(&path)?;
-    if version_seal(&stored) != SealState::Sealed {
-        let sealed = VersionText::sealed(&stored)
-            .ok_or(KeyError::BadCluster { path: path.clone(), why: "it does not hold a major version" })?;
-        overwrite(&path, |file| file.write_all_at(sealed.as_bytes(), 0))?;
-    }
-    let path = data.join(CONTROL_PATH);
-    let file = DiskFile(File::open(&path).doing("read", &path)?);
-    let seal = engine.control_seal(&file).doing("read", &path)?;
-    if seal == SealState::Sealed {
-        return Ok(());
-    }
-    let mut plaintext = [0; CONTROL_BYTES];
-    let held = file.read_at(&mut plaintext, 0).doing("read", &path)?;
-    if seal != SealState::Unsealed || held != CONTROL_BYTES || !has_checksum(&plaintext) {
-        return Err(KeyError::BadCluster { path, why: "its checksum is wrong" });
-    }
-    overwrite(&path, |file| {
-        let mut opened = OpenFile::new(FileClass::Control);
-        let written = engine.write_at(&mut opened, &DiskFile(file.try_clone()?), &plaintext.as_slice(), 0);
-        Ok(written.map(drop)?)
     })
 }
 
@@ -204,11 +178,6 @@ fn read_start<const N: usize>(path: &Path) -> Result<Vec<u8>, KeyError> {
     let held = file.read_at(&mut bytes, 0).doing("read", path)?;
     bytes.truncate(held);
     Ok(bytes)
-}
-
-fn overwrite(path: &Path, write: impl FnOnce(&File) -> io::Result<()>) -> Result<(), KeyError> {
-    let file = OpenOptions::new().read(true).write(true).open(path);
-    file.and_then(|file| write(&file).and_then(|()| file.sync_all())).doing("write", path)
 }
 
 #[cfg(test)]

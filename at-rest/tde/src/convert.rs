@@ -24,7 +24,7 @@ use std::path::Path;
 
 use crate::cluster::{self, ClusterState};
 use crate::error::Doing;
-use crate::{EncryptionEngine, KeyError, KeyFileFormat};
+use crate::{EncryptionEngine, KeyError};
 
 pub use error::ConvertError;
 use error::Result;
@@ -175,7 +175,7 @@ fn check_interrupted(plan: &ConversionPlan, engine: &mut EncryptionEngine) -> Re
     if plan.direction == ConversionDirection::Encrypt {
         let state = cluster::examine(&plan.target, engine)?;
         if !matches!(state, ClusterState::Empty | ClusterState::Incomplete(_) | ClusterState::Sealed) {
-            let why = state.refusal(&plan.target, KeyFileFormat::Sealed).unwrap_or_default();
+            let why = state.refusal(&plan.target).unwrap_or_default();
             return Err(ConvertError::Refused(format!(
                 "{why}: cannot continue the conversion to {target}; remove it and start again"
             )));

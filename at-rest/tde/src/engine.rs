@@ -13,7 +13,7 @@ use crate::seal::{self, CONTROL_BYTES, SECTOR_BYTES, SealState, Sector, VersionT
 use crate::secret::wipe_stack;
 use crate::storage::Storage;
 use crate::unit::transform;
-use crate::units::{LastUnit, Units};
+use crate::units::Units;
 use crate::xts::CipherOperation;
 use crate::{CipherKind, FileClass, UNIT_BYTES};
 
@@ -207,33 +207,6 @@ impl EncryptionEngine {
     pub(crate) fn decrypt_file(&mut self, file: &mut OpenFile, content: &mut [u8]) -> Result<(), Errno> {
         let Self { keys, ciphers, .. } = self;
         Units::new(ciphers.of(keys, file)?, file.class).run(CipherOperation::Decrypt, 0, content)
-    }
-
-    /// Encrypts again the content of a whole file of an earlier version, whose tail was a unit of its own.
-    pub(crate) fn join_tail(&mut self, file: &mut OpenFile, content: &mut [u8]) -> Result<(), Errno> {
-        let Self { keys, ciphers, .. } = self;
-        let class = file.class;
-        let cipher = ciphers.of(keys, file)?;
-        let last = LastUnit::of(class, content.len() as u64);
-        let Some(joined) = content.get_mut(last.start as usize..) else { return Err(Errno::IO) };
-        for (unit, number) in joined.chunks_mut(class.unit_bytes()).zip(last.number..) {
-            transform(cipher, class, CipherOperation::Decrypt, number, unit)?;
-        }
-        transform(cipher, class, CipherOperation::Encrypt, last.number, joined)
-    }
-
-    /// As earlier versions encrypted a whole file.
-    #[cfg(test)]
-    pub(crate) fn encrypt_separately(
-        &mut self,
-        file: &mut OpenFile,
-        content: &mut [u8],
-    ) -> Result<(), Errno> {
-        let Self { keys, ciphers, .. } = self;
-        let class = file.class;
-        let cipher = ciphers.of(keys, file)?;
-        let mut units = content.chunks_mut(class.unit_bytes()).zip(0..);
-        units.try_for_each(|(unit, number)| transform(cipher, class, CipherOperation::Encrypt, number, unit))
     }
 
     /// Decrypts a unit in place, as it is stored. Of a unit that was written partially, the whole blocks are right.

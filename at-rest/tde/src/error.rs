@@ -49,6 +49,10 @@ impl<T, E: Into<io::Error>> Doing<T> for Result<T, E> {
     }
 }
 
+/// What to do with a cluster of another version.
+pub(crate) const OTHER_VERSION_ADVICE: &str = "use the ciphertoll that encrypted the cluster, or decrypt it with that \
+                                               one (`ciphertoll tde convert --decrypt`) and encrypt the copy with this one";
+
 /// Errors of keys, key files and sealing.
 #[derive(Debug, thiserror::Error)]
 pub enum KeyError {
@@ -64,8 +68,11 @@ pub enum KeyError {
     /// The file is not a key file, is incomplete, or was changed.
     #[error("the key file is damaged: {0}")]
     Damaged(&'static str),
-    #[error("the key file has version {0}; this program supports 1 to 3")]
-    Newer(u16),
+    /// The key file was written by a version of ciphertoll with another format.
+    #[error(
+        "the key file has {0}; this ciphertoll supports only version 3 with AES-256-XTS: {OTHER_VERSION_ADVICE}"
+    )]
+    OtherVersion(String),
     #[error("wrong key-encryption key for this key file")]
     WrongKey,
     #[error("cannot read the groups of this process: {0}")]
@@ -87,9 +94,6 @@ pub enum KeyError {
         /// The postmaster's process ID.
         process: u32,
     },
-    /// A file of the cluster has invalid content.
-    #[error("cannot seal {path}: {why}")]
-    BadCluster { path: PathBuf, why: &'static str },
     /// There is nothing in the directory that these keys could verify.
     #[error("cannot verify {data}: {why}")]
     NotVerifiable { data: PathBuf, why: &'static str },

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   0  8  magic               32  8  check value: identifies the key-encryption key
-//!   8  2  version, 1 to 3     40 60  key of relations and other files: nonce, ciphertext, tag
+//!   8  2  version, 3          40 60  key of relations and other files: nonce, ciphertext, tag
 //!  10  1  cipher            100 60  key of WAL: nonce, ciphertext, tag
 //!  11  1  0
 //!  12 16  cluster: random; an input of the check value
@@ -28,6 +28,8 @@ use crate::kek::Kek;
 use crate::secret::{SecretBytes, wipe_stack};
 
 pub const KEY_FILE_BYTES: usize = 160;
+/// The version of the format of key files and clusters. Every other one is refused.
+pub const KEY_FILE_VERSION: u16 = 3;
 
 const MAGIC: &[u8; 8] = b"CTOLLTDE";
 const HEADER_BYTES: usize = 40;
@@ -44,43 +46,9 @@ pub struct DataKeys {
     keys: SecretBytes<{ 3 * KEY_BYTES }>,
 }
 
-/// The version of a key file, which says whether its cluster must be sealed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum KeyFileFormat {
-    /// Version 1: the cluster was created before clusters were sealed, and may be unsealed.
-    MayBeUnsealed,
-    /// Version 2: the cluster is sealed. An unsealed file was replaced by another program.
-    Sealed,
-    /// Version 3: a tail that is shorter than a block of the cipher joins the unit before it.
-    JoinedTails,
-}
-
-impl KeyFileFormat {
-    /// That of new clusters. All others must be upgraded.
-    pub const NEWEST: Self = Self::JoinedTails;
-
-    pub fn version(self) -> u16 {
-        match self {
-            Self::MayBeUnsealed => 1,
-            Self::Sealed => 2,
-            Self::JoinedTails => 3,
-        }
-    }
-
-    fn of(version: u16) -> Result<Self, KeyError> {
-        match version {
-            1 => Ok(Self::MayBeUnsealed),
-            2 => Ok(Self::Sealed),
-            3 => Ok(Self::JoinedTails),
-            newer => Err(KeyError::Newer(newer)),
-        }
-    }
-}
-
 /// The content of a key file. It is not secret without the key-encryption key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KeyFile {
-    format: KeyFileFormat,
     cipher_kind: CipherKind,
     cluster: [u8; 16],
     generation: u32,
@@ -138,11 +106,6 @@ impl KeyFile {
         file.wrap(&DataKeys::generate(cipher_kind)?, kek)
     }
 
-    /// Changes the format, with the same keys.
-    pub fn in_format(&self, format: KeyFileFormat, kek: &Kek) -> Result<Self, KeyError> {
-        Self { format, ..self.clone() }.wrap(&self.unwrap(kek)?, kek)
-    }
-
     pub fn unwrap(&self, kek: &Kek) -> Result<DataKeys, KeyError> {
         let keys = self.unwrap_keys(kek);
         wipe_stack();
@@ -170,10 +133,6 @@ impl KeyFile {
         Self { generation, ..self.clone() }.wrap(&self.unwrap(old)?, new)
     }
 
-    pub fn format(&self) -> KeyFileFormat {
-        self.format
-    }
-
     pub fn cipher_kind(&self) -> CipherKind {
         self.cipher_kind
     }
@@ -189,7 +148,6 @@ impl KeyFile {
     }
 
     const EMPTY: Self = Self {
-        format: KeyFileFormat::NEWEST,
         cipher_kind: CipherKind::Aes256,
         cluster: [0; 16],
         generation: 0,
@@ -208,10 +166,9 @@ impl KeyFile {
     fn header(&self) -> [u8; HEADER_BYTES] {
         let mut header = [0; HEADER_BYTES];
         header[..8].copy_from_slice(MAGIC);
-        header[8..10].copy_from_slice(&self.format.version().to_le_bytes());
+        header[8..10].copy_from_slice(&KEY_FILE_VERSION.to_le_bytes());
         header[10] = match self.cipher_kind {
             CipherKind::Aes256 => 1,
-            CipherKind::Aes128 => 2,
             CipherKind::Null => 3,
         };
         header[12..28].copy_from_slice(&self.cluster);
@@ -239,15 +196,18 @@ impl KeyFile {
         if &bytes[..8] != MAGIC {
             return Err(KeyError::Damaged("it does not begin with the magic number of a key file"));
         }
-        let format = KeyFileFormat::of(u16::from_le_bytes([bytes[8], bytes[9]]))?;
+        match u16::from_le_bytes([bytes[8], bytes[9]]) {
+            KEY_FILE_VERSION => {}
+            version => return Err(KeyError::OtherVersion(format!("version {version}"))),
+        }
         let cipher_kind = match (bytes[10], bytes[11]) {
             (1, 0) => CipherKind::Aes256,
-            (2, 0) => CipherKind::Aes128,
+            (2, 0) => return Err(KeyError::OtherVersion("the cipher AES-128-XTS".to_owned())),
             (3, 0) => CipherKind::Null,
             _ => return Err(KeyError::Damaged("its cipher is unknown")),
         };
         let generation = u32::from_le_bytes([bytes[28], bytes[29], bytes[30], bytes[31]]);
-        let mut file = Self { format, cipher_kind, generation, ..Self::EMPTY };
+        let mut file = Self { cipher_kind, generation, ..Self::EMPTY };
         file.cluster.copy_from_slice(&bytes[12..28]);
         file.check.copy_from_slice(&bytes[32..HEADER_BYTES]);
         file.relations.copy_from_slice(&bytes[HEADER_BYTES..HEADER_BYTES + WRAPPED_BYTES]);

@@ -5,7 +5,7 @@
 //!
 //! - [`FileClass`]: the kind of file at a path of a data directory; decides whether and with which key it is encrypted.
 //! - [`PageCipher`]: AES-XTS with a cached key schedule and one tweak per page.
-//! - [`cluster`]: the state of a data directory ([`cluster::examine`]), and sealing it.
+//! - [`cluster`]: the state of a data directory ([`cluster::examine`]).
 //! - [`convert`]: converts a stopped cluster to the encrypted form and back.
 //! - [`verify`]: checks that every unit of a cluster's files is ciphertext of its own place.
 //! - [`KeyFile`]: the data-encryption keys, wrapped by the key-encryption key ([`Kek`]), in a file next to the data directory.
@@ -14,8 +14,8 @@
 //!
 //! - which PostgreSQL files are encrypted, and with which key: `tde::file_class`; then
 //!   `docs/at-rest/page-encryption.md`
-//! - sealed clusters: `tde::seal`, `tde::cluster`
-//! - `tde verify`; the upgrade of earlier clusters: `tde::verify`, `cli::tde::verify`; `tde::upgrade`
+//! - sealed clusters: `tde::seal`, `tde::cluster`; the format's version: `tde::key_file`, `tde::seal`
+//! - `tde verify`: `tde::verify`, `cli::tde::verify`
 //! - what a server reads back: `tde-preload`: `sampler`
 //! - `tde exec`, `tde convert`: `cli::tde`; messages between `exec` and the library, `tde::handshake`; the copy,
 //!   `tde::convert`
@@ -38,7 +38,6 @@ mod secret;
 mod storage;
 mod unit;
 mod units;
-pub mod upgrade;
 pub mod verify;
 mod xts;
 
@@ -48,7 +47,7 @@ pub use engine::{EncryptionEngine, OpenFile, WriteSource};
 pub use error::{CipherFailed, Errno, KeyError};
 pub use file_class::{FileClass, Fork, Rename, SlruDirectory};
 pub use kek::{Kek, KekSource};
-pub use key_file::{DataKeys, KEY_FILE_BYTES, KeyFile, KeyFileFormat, Replace};
+pub use key_file::{DataKeys, KEY_FILE_BYTES, KEY_FILE_VERSION, KeyFile, Replace};
 pub use seal::{CONTROL_BYTES, SealState, VersionText, looks_sealed, version_seal};
 pub use secret::lock_memory;
 pub use storage::Storage;

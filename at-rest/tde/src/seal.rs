@@ -26,6 +26,8 @@ pub(crate) const SECTOR_BYTES: usize = 512;
 
 /// Replaces the system identifier and the version of `pg_control`; no PostgreSQL version has these values.
 const MAGIC: &[u8; 16] = b"ciphertoll tde 1";
+/// How a seal of every version begins.
+const ANY_MAGIC: &[u8] = b"ciphertoll tde";
 const TAG_BYTES: usize = 32;
 const TAG_AT: usize = SECTOR_BYTES - TAG_BYTES;
 /// How much of `pg_control` can be sealed. PostgreSQL 18 uses less than 320 bytes.
@@ -49,6 +51,8 @@ pub enum SealState {
     Unsealed,
     /// Sealed with other keys, or changed afterwards.
     Forged,
+    /// Sealed in the form of another version.
+    OtherVersion,
 }
 
 /// Seals the plaintext of `pg_control`.
@@ -72,7 +76,8 @@ pub(crate) fn seal_control(
 
 pub(crate) fn control_seal(key: &[u8; 32], sector: &Sector) -> SealState {
     if !sector.starts_with(MAGIC) {
-        return SealState::Unsealed;
+        let is_sealed = sector.starts_with(ANY_MAGIC);
+        return if is_sealed { SealState::OtherVersion } else { SealState::Unsealed };
     }
     let tag = mac(key, &[&sector[..TAG_AT]]);
     if memcmp::eq(&tag, &sector[TAG_AT..]) { SealState::Sealed } else { SealState::Forged }
@@ -167,6 +172,13 @@ mod tests {
                 .windows(8)
                 .any(|other| window == other && window.iter().any(|&byte| byte != 0))
         }));
+    }
+
+    #[test]
+    fn a_seal_of_another_version_is_no_seal_and_no_plaintext() {
+        let mut sealed = seal_control(&mut cipher(), &[7; 32], &control()).expect("sealed");
+        sealed[..MAGIC.len()].copy_from_slice(b"ciphertoll tde 2");
+        assert_eq!(control_seal(&[7; 32], &sealed), SealState::OtherVersion);
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! Memory for keys: separate pages, excluded from core dumps, locked if the limit permits, wiped when freed.
 //!
 //! [`SecretBytes`] holds data-encryption keys and key-encryption keys. [`install_allocator`] makes AWS-LC allocate its key
-//! schedules here. The schedules of AES-128 are elsewhere: OpenSSL allocates them, which the server uses, too.
+//! schedules here.
 //!
 //! `mlock` can fail (`RLIMIT_MEMLOCK`), and a child process inherits no locks ([`lock_memory`]).
 

@@ -355,6 +355,11 @@ impl ClusterFacts {
             ClusterState::Empty => return Err(refused("it holds no cluster")),
             ClusterState::Plain => return Err(refused("the cluster is not encrypted")),
             ClusterState::OtherKeys => return Err(refused("the keys do not match the cluster")),
+            ClusterState::OtherVersion(_) => {
+                return Err(refused(
+                    "it was encrypted by another version of ciphertoll; verify it with that one",
+                ));
+            }
             _ => {}
         }
         let unknown = Self { has_page_checksums: false, segment_bytes: 0, recovers_from: None };

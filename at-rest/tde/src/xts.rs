@@ -1,7 +1,7 @@
 //! AES-256-XTS with AWS-LC: the only module that calls AWS-LC.
 //!
 //! AWS-LC takes less than half the time of the system's OpenSSL on processors with vector AES instructions, which OpenSSL
-//! uses for XTS only since version 3.5 (`make bench-tde` compares both). AWS-LC supports XTS only with 256-bit keys.
+//! uses for XTS only since version 3.5 (`make bench-tde` compares both).
 
 #![expect(unsafe_code, reason = "AWS-LC is a C library without a Rust interface for XTS")]
 

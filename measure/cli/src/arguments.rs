@@ -310,8 +310,8 @@ pub(crate) struct FactorArguments {
     pub(crate) link: Option<Vec<Link>>,
     /// How a private server's files are encrypted: none; native (MariaDB, MySQL: the server encrypts tables, logs and
     /// temporary files); gocryptfs (any server: an encrypting file system); fscrypt (any server: an encrypted ext4
-    /// directory); tde (PostgreSQL: a preloaded library encrypts pages; modifiers: +cipher=aes128, +cipher=null (no
-    /// encryption), +target=portable, aesni or vaes)
+    /// directory); tde (PostgreSQL: a preloaded library encrypts pages; modifiers: +cipher=null (no encryption),
+    /// +target=portable, aesni or vaes)
     #[arg(long, value_name = "LAYER", value_delimiter = ',')]
     pub(crate) at_rest: Option<Vec<AtRest>>,
     /// connect, connect-query, first-query, point-select, select-only, tpcb-like, oltp-read-only,

@@ -55,7 +55,7 @@ enum TdeCommand {
         cluster: ClusterArguments,
         #[command(flatten)]
         key: KeyArguments,
-        /// The cipher and its key length
+        /// The cipher: AES-256-XTS is the only one
         #[arg(long, value_parser = choice(&CIPHERS), default_value = "aes-256-xts")]
         cipher: CipherKind,
     },
@@ -124,8 +124,7 @@ struct NewKeyArguments {
     new_key_command: Option<OsString>,
 }
 
-const CIPHERS: [Choice<CipherKind>; 2] =
-    [("aes-128-xts", "", CipherKind::Aes128), ("aes-256-xts", "", CipherKind::Aes256)];
+const CIPHERS: [Choice<CipherKind>; 1] = [("aes-256-xts", "", CipherKind::Aes256)];
 
 /// Returns the exit code: one of ciphertoll's, or that of the program that `exec` ran.
 pub(crate) fn tde(arguments: &TdeArguments) -> Result<u8, Failure> {
@@ -241,7 +240,7 @@ fn status(cluster: &ClusterArguments) -> Result<ExitCode, Failure> {
         Ok(()) if magic == MAP_MAGIC => "a cluster that is not encrypted",
         Ok(()) if has_seals(&data) => "an encrypted cluster, sealed",
         Ok(()) => {
-            "an encrypted cluster, not sealed: `ciphertoll tde exec -D DIR --key-file KEK -- true` seals it"
+            "an encrypted cluster, not sealed: PG_VERSION or global/pg_control was replaced, or is of another version"
         }
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => "no cluster yet",
         Err(error) if error.kind() == std::io::ErrorKind::UnexpectedEof => {

@@ -8,7 +8,7 @@ use std::process::Command;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use ciphertoll_tde::{Kek, KeyFile, Replace};
+use ciphertoll_tde::{Kek, KeyFile};
 
 use crate::files::contents;
 use crate::stand::{Cluster, Server, Stand, Under, succeeds};
@@ -238,12 +238,24 @@ fn control_is_authentic(cluster: &Cluster<'_>, other: &Cluster<'_>, kek: &Kek, u
     fs::write(&version, format!("{}\n", cluster.stand.version.major)).expect("replaced");
     assert!(cluster.refuses(under).contains("PG_VERSION is not sealed"));
     fs::write(&version, &kept_version).expect("restored");
-    // A cluster of an earlier version must be upgraded.
+    // A cluster of another version of ciphertoll.
     let path = KeyFile::path_beside(&cluster.data);
-    let keys = KeyFile::load(&path).expect("a key file");
-    let older = keys.in_format(ciphertoll_tde::KeyFileFormat::MayBeUnsealed, kek).expect("wrapped");
-    older.store(&path, Replace::Atomically).expect("stored");
-    let said = cluster.refuses(under);
-    assert!(said.contains("by an earlier version") && said.contains("ciphertoll tde exec"), "{said}");
-    keys.store(&path, Replace::Atomically).expect("stored");
+    let keys = fs::read(&path).expect("a key file");
+    let with = |kept: &[u8], at: usize, byte: u8| {
+        let mut other = kept.to_vec();
+        other[at] = byte;
+        other
+    };
+    for (path, kept, other) in [
+        (&path, &keys, with(&keys, 8, 2)),
+        (&path, &keys, with(&keys, 10, 2)),
+        (&control, &kept, with(&kept, 15, b'2')),
+    ] {
+        fs::write(path, other).expect("replaced");
+        let before = contents(&cluster.data);
+        let said = cluster.refuses(under);
+        assert!(said.contains("ciphertoll tde convert --decrypt") && said.lines().count() == 1, "{said}");
+        unchanged(&before, &cluster.data, "postgres under the library", &said);
+        fs::write(path, kept).expect("restored");
+    }
 }

@@ -20,7 +20,7 @@ use crate::clear_file::{
 use crate::cluster::{self, CONTROL_PATH, ClusterState, DiskFile, MAP_PATH, VERSION_PATH};
 use crate::error::Doing;
 use crate::seal::{CONTROL_BYTES, SealState, version_seal};
-use crate::{EncryptionEngine, FileClass, KeyFileFormat, MAP_MAGIC, OpenFile, VersionText};
+use crate::{EncryptionEngine, FileClass, MAP_MAGIC, OpenFile, VersionText};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ConversionDirection {
@@ -226,7 +226,7 @@ fn read_sealed_cluster(source: &Path, engine: &mut EncryptionEngine) -> Result<(
     if state == ClusterState::Empty {
         return refuse(source, "no cluster found");
     }
-    if let Some(why) = state.refusal(source, KeyFileFormat::MayBeUnsealed) {
+    if let Some(why) = state.refusal(source) {
         return Err(ConvertError::Refused(why));
     }
     let mut read = |class, path: &Path, bytes: &mut [u8]| {

@@ -16,7 +16,7 @@ fn refused(result: Result<DataKeys, KeyError>) -> KeyError {
 
 #[test]
 fn a_key_file_decodes_to_itself() {
-    for cipher_kind in CipherKind::ALL.into_iter().chain([CipherKind::Null]) {
+    for cipher_kind in [CipherKind::Aes256, CipherKind::Null] {
         let kek = kek();
         let file = KeyFile::create(cipher_kind, &kek).expect("a key file");
         let again = KeyFile::decode(&file.encode()).expect("decodes");
@@ -48,6 +48,21 @@ fn any_changed_bit_or_missing_byte_is_detected() {
 }
 
 #[test]
+fn a_key_file_of_another_version_is_refused_with_what_to_do() {
+    let good = KeyFile::create(CipherKind::Aes256, &kek()).expect("a key file").encode();
+    for (at, value, named) in
+        [(8, 0, "version 0"), (8, 2, "version 2"), (8, 4, "version 4"), (10, 2, "AES-128-XTS")]
+    {
+        let mut other = good;
+        other[at] = value;
+        let error = KeyFile::decode(&other).expect_err("refused");
+        assert!(matches!(error, KeyError::OtherVersion(_)), "{error:?}");
+        let said = error.to_string();
+        assert!(said.contains(named) && said.contains("ciphertoll tde convert --decrypt"), "{said}");
+    }
+}
+
+#[test]
 fn keys_cannot_be_exchanged_within_a_file() {
     let kek = kek();
     let mut bytes = KeyFile::create(CipherKind::Aes256, &kek).expect("a key file").encode();
@@ -62,14 +77,14 @@ fn rotation_invalidates_the_old_key_and_is_counted() {
     let place = tempfile::tempdir().expect("a directory");
     let path = place.path().join("data.tde");
     let (old, new) = (kek(), kek());
-    let file = KeyFile::create(CipherKind::Aes128, &old).expect("a key file");
+    let file = KeyFile::create(CipherKind::Aes256, &old).expect("a key file");
     file.store(&path, Replace::Never).expect("stored");
     assert_eq!(fs::metadata(&path).expect("there").permissions().mode() & 0o777, 0o600);
     assert!(file.store(&path, Replace::Never).is_err(), "one is there already");
     let rotated = file.rotated(&old, &new).expect("rotated");
     rotated.store(&path, Replace::Atomically).expect("stored");
     let loaded = KeyFile::load(&path).expect("loaded");
-    assert_eq!((loaded.generation(), loaded.cipher_kind()), (1, CipherKind::Aes128));
+    assert_eq!((loaded.generation(), loaded.cipher_kind()), (1, CipherKind::Aes256));
     assert!(loaded.unwrap(&new).is_ok());
     assert!(matches!(refused(loaded.unwrap(&old)), KeyError::WrongKey));
     assert_eq!(fs::read_dir(place.path()).expect("a directory").count(), 1, "no draft is left");

@@ -13,12 +13,12 @@ use ciphertoll_tde::convert::{
     Conversion, ConversionPhase, ConversionPlan, ConversionProgress, ConvertError, TablespaceMapping,
     VerificationCounts, has_journal,
 };
-use ciphertoll_tde::{CipherKind, EncryptionEngine, Kek, KeyError, KeyFile, KeyFileFormat, Replace};
+use ciphertoll_tde::{CipherKind, EncryptionEngine, Kek, KeyError, KeyFile, Replace};
 use clap::Args;
 use indicatif::ProgressBar;
 use nix::unistd::geteuid;
 
-use super::exec::{UnlockedCluster, find_library, require_cipher, require_newest};
+use super::exec::{UnlockedCluster, find_library, require_cipher};
 use super::{CIPHERS, ClusterArguments, KeyArguments, host};
 use crate::arguments::choice;
 use crate::failure::Failure;
@@ -59,7 +59,7 @@ pub(super) struct ConvertArguments {
     keys: Option<PathBuf>,
     #[command(flatten)]
     key: KeyArguments,
-    /// The cipher and its key length [default: aes-256-xts]
+    /// The cipher: AES-256-XTS is the only one
     #[arg(long, value_parser = choice(&CIPHERS), conflicts_with = "decrypt")]
     cipher: Option<CipherKind>,
     /// The new directory of a tablespace; needed for each tablespace of the source
@@ -113,7 +113,6 @@ fn decryption(arguments: &ConvertArguments) -> Result<(ConversionPlan, ClusterKe
     let keys = ClusterKeys { path, file, kek: arguments.key.read()? };
     let mut engine = keys.engine()?;
     require_cipher(&keys.path, &keys.file)?;
-    require_newest(&arguments.data, &keys.file)?;
     let plan = arguments.plan(Some(&mut engine))?;
     Ok((plan, keys))
 }
@@ -129,18 +128,7 @@ fn encryption(arguments: &ConvertArguments) -> Result<(ConversionPlan, ClusterKe
     }
     let kek = arguments.key.read()?;
     let file = match KeyFile::load(&path) {
-        Ok(file) if file.format() == KeyFileFormat::NEWEST => file,
-        Ok(_) if has_journal(plan.target()) => {
-            return Err(Failure::usage(format!(
-                "{} was begun by an earlier version of ciphertoll: remove it and start again",
-                plan.target().display()
-            )));
-        }
-        Ok(file) => {
-            let file = file.in_format(KeyFileFormat::NEWEST, &kek)?;
-            file.store(&path, Replace::Atomically)?;
-            file
-        }
+        Ok(file) => file,
         Err(KeyError::Missing(_)) if !has_journal(plan.target()) => {
             let file = KeyFile::create(arguments.cipher.unwrap_or(CipherKind::Aes256), &kek)?;
             file.store(&path, Replace::Never)?;
@@ -151,10 +139,6 @@ fn encryption(arguments: &ConvertArguments) -> Result<(ConversionPlan, ClusterKe
     let keys = ClusterKeys { path, file, kek };
     keys.engine()?;
     require_cipher(&keys.path, &keys.file)?;
-    if arguments.cipher.is_some_and(|cipher| cipher != keys.file.cipher_kind()) {
-        let (path, cipher) = (keys.path.display(), keys.file.cipher_kind().label());
-        return Err(Failure::usage(format!("the key file {path} already exists, for the cipher {cipher}")));
-    }
     if geteuid().is_root() {
         // The server must be able to read it.
         let (user, group) = plan.owner();

@@ -17,9 +17,7 @@ use std::thread;
 use ciphertoll_model::ExitCode;
 use ciphertoll_tde::cluster::{self, ClusterState};
 use ciphertoll_tde::handshake::{HANDSHAKE_FD, HandshakeMessage, HandshakeStatus, MESSAGE_BYTES};
-use ciphertoll_tde::{
-    EncryptionEngine, Kek, KeyError, KeyFile, KeyFileFormat, PRELOAD_LIBRARY, find_preload_library, upgrade,
-};
+use ciphertoll_tde::{EncryptionEngine, Kek, KeyError, KeyFile, PRELOAD_LIBRARY, find_preload_library};
 use nix::fcntl::{FcntlArg, FdFlag, fcntl};
 use nix::sys::memfd::{MFdFlags, memfd_create};
 use nix::sys::signal::{Signal, kill};
@@ -43,7 +41,6 @@ const SET_ID: u32 = 0o6000;
 pub(super) struct UnlockedCluster {
     data: PathBuf,
     keys: PathBuf,
-    format: KeyFileFormat,
     engine: EncryptionEngine,
     kek: Kek,
 }
@@ -106,17 +103,9 @@ impl UnlockedCluster {
         let unwrapped = file.unwrap(&kek)?;
         require_cipher(&keys, file)?;
         let engine = EncryptionEngine::new(unwrapped)?;
-        let mut cluster = Self { data, keys, format: file.format(), engine, kek };
+        let mut cluster = Self { data, keys, engine, kek };
         let state = cluster.examine()?;
-        let may_be_sealed =
-            matches!(state, ClusterState::Unsealed(_)) && cluster.format == KeyFileFormat::MayBeUnsealed;
-        if let Some(why) = state.refusal(&cluster.data, cluster.format).filter(|_| !may_be_sealed) {
-            return Err(Failure::usage(why));
-        }
-        if upgrade::is_needed(&cluster.data, cluster.format) {
-            upgrade(&mut cluster, file)?;
-        }
-        Ok(cluster)
+        state.refusal(&cluster.data).map_or(Ok(cluster), |why| Err(Failure::usage(why)))
     }
 
     /// Runs a program with the library and returns its exit code. Fails if the library was not loaded.
@@ -157,28 +146,6 @@ pub(super) fn require_cipher(keys: &Path, file: &KeyFile) -> Result<(), Failure>
     Err(Failure::usage(format!("{}: {message}", keys.display())))
 }
 
-/// Refuses a cluster that must be upgraded first.
-pub(super) fn require_newest(data: &Path, file: &KeyFile) -> Result<(), Failure> {
-    if upgrade::is_needed(data, file.format()) {
-        return Err(Failure::usage(upgrade::refusal(data)));
-    }
-    Ok(())
-}
-
-/// Upgrades a cluster of an earlier version, and its key file.
-fn upgrade(unlocked: &mut UnlockedCluster, file: &KeyFile) -> Result<(), Failure> {
-    let UnlockedCluster { data, keys, engine, kek, format } = unlocked;
-    if let Some(upgraded) = upgrade::upgrade(data, engine, (keys, file), kek)? {
-        *format = upgraded.format();
-        tell(&format!(
-            "{}: upgraded (it was encrypted by an earlier version). The key file {} has changed; keep a copy of it",
-            data.display(),
-            keys.display()
-        ));
-    }
-    Ok(())
-}
-
 fn is_empty(data: &Path) -> bool {
     fs::read_dir(data)
         .map_or_else(|error| error.kind() == io::ErrorKind::NotFound, |mut entries| entries.next().is_none())
@@ -187,7 +154,7 @@ fn is_empty(data: &Path) -> bool {
 /// Checks that the cluster is encrypted and sealed. Empties a data directory that this command filled with plaintext.
 fn check_result(unlocked: &mut UnlockedCluster, was_empty: bool) -> Result<(), Failure> {
     let state = unlocked.examine()?;
-    let Some(why) = state.refusal(&unlocked.data, unlocked.format) else { return Ok(()) };
+    let Some(why) = state.refusal(&unlocked.data) else { return Ok(()) };
     let is_clear = matches!(state, ClusterState::Plain | ClusterState::Unsealed(_));
     if !was_empty || !is_clear || cluster::running_server(&unlocked.data).is_some() {
         return Err(ran_unprotected(format!("{why}; the program ran without the library")));

@@ -18,7 +18,7 @@ use clap::Args;
 use serde_json::{Value, json};
 
 use super::convert::ConversionDisplay;
-use super::exec::{require_cipher, require_newest};
+use super::exec::require_cipher;
 use super::{ClusterArguments, KeyArguments, host};
 use crate::failure::Failure;
 use crate::print_document;
@@ -70,7 +70,6 @@ pub(super) fn verify(arguments: &VerifyArguments) -> Result<ExitCode, Failure> {
     let file = KeyFile::load(&keys)?;
     let mut engine = EncryptionEngine::new(file.unwrap(&arguments.key.read()?)?)?;
     require_cipher(&keys, &file)?;
-    require_newest(&data, &file)?;
     let state = arguments.state.as_ref().map(|path| StateFile::new(path, &data, &file)).transpose()?;
     let start = state.as_ref().map(StateFile::load).transpose()?.flatten();
     if let Some((position, _)) = &start {

@@ -375,88 +375,42 @@ fn a_renamed_server_has_the_keys() {
 }
 
 #[test]
-fn a_cluster_of_an_earlier_version_is_sealed_once() {
+fn a_cluster_of_another_version_is_refused_and_not_changed() {
     if !real_server_of(Engine::Postgres) {
         return;
     }
     let workspace = Workspace::with_keys();
     workspace.done("exec -D data --key-file kek -- initdb -D data --no-sync", "");
     let (data, keys) = (workspace.work().join("data"), workspace.work().join("data.tde"));
-    let kek = KekSource::File(workspace.work().join("kek")).read().expect("a key");
-    unseal(&data, &keys, &kek);
-    if let Some(user) = &workspace.user {
-        chown(&keys, Some(user.uid.as_raw()), Some(user.gid.as_raw())).expect("given away");
+    let control = data.join("global/pg_control");
+    // The version of a key file, its cipher (AES-128-XTS), and the version of a seal.
+    for (path, at, byte) in [(&keys, 8, 2), (&keys, 8, 4), (&keys, 10, 2), (&control, 15, b'2')] {
+        let kept = fs::read(path).expect("a file");
+        let mut other = kept.clone();
+        other[at] = byte;
+        fs::write(path, &other).expect("written");
+        for command in [
+            "exec -D data --key-file kek -- postgres --single -D data template1",
+            "exec -D data --key-file kek -- true",
+            "convert --decrypt -D data --to plain --key-file kek",
+        ] {
+            let said = workspace.refused(command);
+            assert!(said.contains("ciphertoll tde convert --decrypt"), "{command}: {said}");
+        }
+        let verified = workspace.tde("verify -D data --key-file kek", "");
+        assert!(!verified.status.success(), "{verified:?}");
+        assert!(fs::read(path).expect("a file") == other && !workspace.work().join("plain").exists());
+        fs::write(path, &kept).expect("restored");
     }
-    assert!(workspace.done("status -D data", "").contains("not sealed"));
-
-    // A server by the environment alone says what to do.
-    let mut server = workspace.command(&workspace.postgres("postgres"));
-    let library = workspace.directory.path().join(PRELOAD_LIBRARY);
-    server.env("LD_PRELOAD", library).env("CIPHERTOLL_TDE_DATA", &data);
-    server.env("CIPHERTOLL_TDE_KEK_FILE", workspace.work().join("kek")).args([
-        "--single",
-        "-D",
-        "data",
-        "template1",
-    ]);
-    let output = server.output().expect("it starts");
-    let said = String::from_utf8_lossy(&output.stderr);
-    assert!(!output.status.success() && said.contains("ciphertoll tde exec"), "{said}");
-
+    // An upgrade by an earlier version was interrupted.
+    let drafts = data.join("ciphertoll-tde-upgrade");
+    fs::create_dir(&drafts).expect("a directory");
     let session = "exec -D data --key-file kek -- postgres --single -D data template1";
-    let output = workspace.tde(session, QUESTION);
-    let said = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success() && said.contains(": upgraded ("), "{output:?}");
-    assert!(String::from_utf8_lossy(&output.stdout).contains("answer = \"42\""), "{output:?}");
-    assert!(workspace.done("status -D data", "").contains("an encrypted cluster, sealed"));
-    assert!(
-        !String::from_utf8_lossy(&workspace.tde(session, QUESTION).stderr).contains("upgraded ("),
-        "only once"
-    );
+    assert!(workspace.refused(session).contains("ciphertoll-tde-upgrade is of another version"));
+    fs::remove_dir(&drafts).expect("removed");
+    assert!(workspace.done(session, QUESTION).contains("answer = \"42\""));
 
-    // From now on a file that is not sealed was replaced.
     fs::write(data.join("PG_VERSION"), "15\n").expect("written");
+    assert!(workspace.done("status -D data", "").contains("not sealed"));
     assert!(workspace.refused(session).contains("replaced"));
-}
-
-/// Converts a sealed cluster to the unsealed form of versions before 0.2.
-fn unseal(data: &Path, keys: &Path, kek: &ciphertoll_tde::Kek) {
-    use ciphertoll_tde::{EncryptionEngine, Errno, FileClass, KeyFileFormat, OpenFile, Storage};
-    use std::os::unix::fs::FileExt;
-    struct DiskFile(fs::File);
-    impl Storage for DiskFile {
-        fn read_at(&self, bytes: &mut [u8], offset: u64) -> Result<usize, Errno> {
-            self.0.read_at(bytes, offset).map_err(|_| Errno::IO)
-        }
-        fn write_at(&self, bytes: &[u8], offset: u64) -> Result<usize, Errno> {
-            self.0.write_at(bytes, offset).map_err(|_| Errno::IO)
-        }
-        fn size(&self) -> Result<u64, Errno> {
-            Ok(self.0.metadata().expect("a file").len())
-        }
-        fn set_size(&self, _: u64) -> Result<(), Errno> {
-            Err(Errno::IO)
-        }
-    }
-    let file = KeyFile::load(keys).expect("a key file");
-    let mut engine = EncryptionEngine::new(file.unwrap(kek).expect("the key")).expect("an engine");
-    for (path, length, held) in
-        [("global/pg_control", 8192, FileClass::Control), ("PG_VERSION", 3, FileClass::Version)]
-    {
-        let path = data.join(path);
-        let mut plaintext = vec![0; length];
-        let stored = DiskFile(fs::File::open(&path).expect("a file"));
-        let count = engine.read_at(&mut OpenFile::new(held), &stored, &mut plaintext, 0).expect("sealed");
-        assert_eq!(count, length);
-        fs::OpenOptions::new()
-            .write(true)
-            .open(&path)
-            .expect("a file")
-            .write_all_at(&plaintext, 0)
-            .expect("written");
-    }
-    file.in_format(KeyFileFormat::MayBeUnsealed, kek)
-        .expect("wrapped")
-        .store(keys, Replace::Atomically)
-        .expect("stored");
 }

@@ -295,13 +295,8 @@ fn an_interrupted_conversion_continues() {
     assert!(code == Some(130) && said.contains("run the same command again"), "{code:?}: {said}");
 
     // Another conversion does not continue this one.
-    for (arguments, why) in [
-        ("-D other --to sealed --key-file kek", "another conversion"),
-        ("-D plain --to sealed --key-file kek --cipher aes-128-xts", "aes-256-xts"),
-    ] {
-        let said = workspace.refused(&format!("convert {arguments}"));
-        assert!(said.contains(why), "{said}");
-    }
+    let said = workspace.refused("convert -D other --to sealed --key-file kek");
+    assert!(said.contains("another conversion"), "{said}");
 
     // What changed on the disk after it was written is found.
     let journal = fs::read_to_string(workspace.path("sealed").join(JOURNAL)).expect("a journal");

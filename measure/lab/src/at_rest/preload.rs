@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 use ciphertoll_host::files::{self, PRIVATE_DIRECTORY, PRIVATE_FILE, PUBLIC_FILE};
 use ciphertoll_host::user::RunAs;
-use ciphertoll_model::{Tde, TdeCipher, TdeTarget};
+use ciphertoll_model::{NO_AES_128, Tde, TdeCipher, TdeTarget};
 use ciphertoll_record::Context;
 use ciphertoll_tde::{
     CipherKind, Kek, KeyError, KeyFile, MAP_MAGIC, PRELOAD_LIBRARY, Replace, find_preload_library,
@@ -71,9 +71,10 @@ fn missing_flag(target: TdeTarget, cpuinfo: &str) -> Option<&'static str> {
 }
 
 pub(crate) fn create_keys(tde: Tde, directory: &Path, owner: RunAs) -> Result<(), Error> {
-    let strength = match tde.cipher {
+    let cipher = match tde.cipher {
         TdeCipher::Aes256 => CipherKind::Aes256,
-        TdeCipher::Aes128 => CipherKind::Aes128,
+        // A resumed run of an earlier build.
+        TdeCipher::Aes128 => return Err(Error::AtRestUnavailable(NO_AES_128.to_owned())),
         TdeCipher::Null => CipherKind::Null,
     };
     let failed = |error: KeyError| Error::AtRestUnavailable(format!("cannot create keys: {error}"));
@@ -81,7 +82,7 @@ pub(crate) fn create_keys(tde: Tde, directory: &Path, owner: RunAs) -> Result<()
     let kek = Kek::generate().map_err(failed)?;
     files::write(&directory.join(KEK_FILE), kek.text().as_bytes(), PRIVATE_FILE, owner)?;
     let keys = directory.join(KEYS_FILE);
-    KeyFile::create(strength, &kek).and_then(|file| file.store(&keys, Replace::Never)).map_err(failed)?;
+    KeyFile::create(cipher, &kek).and_then(|file| file.store(&keys, Replace::Never)).map_err(failed)?;
     Ok(files::set_owner(&keys, owner)?)
 }
 
@@ -164,7 +165,7 @@ mod tests {
     fn keys_are_private_files_and_in_no_environment() {
         let place = tempfile::tempdir().unwrap();
         let (keys, built) = (place.path().join("keys"), place.path().join("built"));
-        for cipher in [TdeCipher::Aes256, TdeCipher::Aes128, TdeCipher::Null] {
+        for cipher in [TdeCipher::Aes256, TdeCipher::Null] {
             let tde = Tde { cipher, target: TdeTarget::AesNi };
             create_keys(tde, &keys, RunAs::Ourselves).unwrap();
             let kek = fs::read_to_string(keys.join(KEK_FILE)).unwrap();

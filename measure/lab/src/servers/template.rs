@@ -17,9 +17,9 @@ use ciphertoll_host::files::{self, PRIVATE_DIRECTORY};
 use ciphertoll_host::hex::hex;
 use ciphertoll_host::spawn::Launch;
 use ciphertoll_host::user::RunAs;
-use ciphertoll_model::{AtRest, SecurityLevel, ServerLevel, Tde, TdeCipher};
+use ciphertoll_model::{AtRest, SecurityLevel, ServerLevel, Tde};
 use ciphertoll_record::Context;
-use ciphertoll_tde::KeyFileFormat;
+use ciphertoll_tde::KEY_FILE_VERSION;
 use sha1::{Digest, Sha1};
 
 use crate::at_rest::native::{self, NativeKeys};
@@ -115,8 +115,8 @@ pub(crate) fn path(cache: &Path, build: &Build, content: TemplateContent) -> Res
         // An encrypting file system does not change the files.
         AtRest::None | AtRest::AsIs | AtRest::Gocryptfs | AtRest::Fscrypt => String::new(),
         AtRest::Native => engines::native_encryption(build.engine)?.properties().template_suffix.to_owned(),
-        // The instructions that were used make no difference. A server refuses clusters of earlier formats.
-        AtRest::Tde(tde) => page_encryption(tde.cipher, KeyFileFormat::NEWEST),
+        // The instructions that were used make no difference. A server refuses clusters of other versions.
+        AtRest::Tde(tde) => format!("-tde{KEY_FILE_VERSION}-{}", tde.cipher.label()),
     };
     let program = &build.server_program;
     let metadata = fs::metadata(program).context("inspect", program)?;
@@ -125,16 +125,6 @@ pub(crate) fn path(cache: &Path, build: &Build, content: TemplateContent) -> Res
     let short = hex(&digest[..6]);
     let tables = content.tables.key();
     Ok(cache.join(format!("{}-{}-{tables}{at_rest}-{short}", build.engine.label(), build.version)))
-}
-
-/// What the name of a template says of the library's encryption.
-fn page_encryption(cipher: TdeCipher, format: KeyFileFormat) -> String {
-    let cipher = match cipher {
-        TdeCipher::Aes256 => "aes256",
-        TdeCipher::Aes128 => "aes128",
-        TdeCipher::Null => "null",
-    };
-    format!("-tde{}-{cipher}", format.version())
 }
 
 /// Creates and loads a data directory in the scratch directory; returns its path and that of its keys.
@@ -244,16 +234,4 @@ fn move_to_cache(data: &Path, target: &Path) -> Result<(), Error> {
     }
     files::copy_directory(data, &partial, RunAs::Ourselves)?;
     Ok(fs::rename(&partial, target).context("keep", target)?)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn encrypted_templates_of_an_earlier_format_are_not_used() {
-        let named = |format| page_encryption(TdeCipher::Aes256, format);
-        assert_eq!(named(KeyFileFormat::JoinedTails), "-tde3-aes256");
-        assert_ne!(named(KeyFileFormat::NEWEST), named(KeyFileFormat::Sealed));
-    }
 }

@@ -35,7 +35,7 @@ labelled! {
         /// AES-256-XTS.
         #[default]
         Aes256 = "aes256",
-        /// AES-128-XTS.
+        /// AES-128-XTS: only in records of earlier builds.
         Aes128 = "aes128",
         /// No encryption: the library is loaded, and files are plaintext.
         Null = "null",
@@ -57,6 +57,9 @@ labelled! {
         Vaes = "vaes",
     }
 }
+
+/// Why a level with AES-128 is not measured.
+pub const NO_AES_128: &str = "pages are encrypted with AES-256-XTS only: at-rest=tde";
 
 impl AtRest {
     /// Every level without modifiers, in the order of help and reports.
@@ -103,6 +106,9 @@ impl AtRest {
                 Engine::Postgres.display_name(),
                 Self::Gocryptfs
             )),
+            (Self::Tde(Tde { cipher: TdeCipher::Aes128, .. }), Engine::Postgres) => {
+                Some(NO_AES_128.to_owned())
+            }
             (Self::AsIs, _) => Some("as-is is for servers at a URL: name a level of at-rest".to_owned()),
             (Self::None | Self::Gocryptfs | Self::Fscrypt, _)
             | (Self::Native, Engine::MariaDb | Engine::MySql)

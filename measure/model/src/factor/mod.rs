@@ -17,7 +17,7 @@ mod tunnel;
 mod url;
 mod workload;
 
-pub use at_rest::{AtRest, Tde, TdeCipher, TdeTarget};
+pub use at_rest::{AtRest, NO_AES_128, Tde, TdeCipher, TdeTarget};
 pub use auth::{Auth, ChannelBinding, Iterations};
 pub use ciphertoll_vocabulary::{
     Engine, Group, QueryLanguage, ReadPreference, ServerKey, Suite, TlsLibrary, TlsVersion, Verification,

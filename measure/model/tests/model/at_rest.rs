@@ -143,4 +143,6 @@ fn a_library_is_for_postgres() {
         let reason = AtRest::Tde(Tde::default()).impossible(engine);
         assert_eq!(reason.is_none(), engine == Engine::Postgres, "{reason:?}");
     }
+    let without: AtRest = "tde+cipher=aes128".parse().unwrap();
+    assert!(without.impossible(Engine::Postgres).is_some_and(|reason| reason.contains("at-rest=tde")));
 }
