@@ -13,26 +13,16 @@ use crate::Error;
 use crate::calibrate;
 use crate::line::{DelayLine, TrafficCounters};
 use crate::messages::LinkCalibration;
-use crate::namespace::{InterfaceCounters, LinkDevices, MTU_BYTES, Network, Networks, SERVER, get_rights};
-use crate::netlink::NetemSettings;
+use crate::namespace::{LinkDevices, MTU_BYTES, Network, Networks, SERVER, get_rights};
 use crate::relay::LinkRelay;
-
-/// The test link of a netem queue, and the error that is accepted.
-const TRIED_RTT_US: u32 = 10_000;
-const TOLERATED_SHARE: f64 = 0.01;
-const TOLERATED_NS: f64 = 50e3;
 
 pub(crate) enum LinkBackend {
     Line {
         kind: LinkKind,
         networks: Networks,
         line: DelayLine,
-        counted: Cell<InterfaceCounters>,
-    },
-    /// The kernel's netem queues, and the counters as of the last report.
-    Netem {
-        networks: Networks,
-        counted: Cell<InterfaceCounters>,
+        /// The packets that the tun devices had dropped at the last report.
+        dropped: Cell<u64>,
     },
     Relay(LinkRelay),
 }
@@ -73,18 +63,15 @@ impl SelectedBackend {
 impl LinkBackend {
     fn start(kind: LinkKind) -> Result<Self, Error> {
         let carried = |devices, doing| {
-            let mut networks = Networks::make(devices)?;
-            let line = DelayLine::start(networks.take_ends()?).map_err(Error::at(doing))?;
-            Ok(Self::Line { kind, networks, line, counted: Cell::default() })
+            let (networks, ends) = Networks::make(devices)?;
+            let line = DelayLine::start(ends).map_err(Error::at(doing))?;
+            Ok(Self::Line { kind, networks, line, dropped: Cell::default() })
         };
         match kind {
             LinkKind::Ring => carried(LinkDevices::VethPairs, "open a packet ring"),
             LinkKind::Tun => carried(LinkDevices::TunDevices, "read a tun device"),
             LinkKind::Netem => {
-                let networks = Networks::make(LinkDevices::NetemQueues)?;
-                let backend = Self::Netem { networks, counted: Cell::default() };
-                backend.check_round_trip()?;
-                Ok(backend)
+                Err(Error::Failed("netem links are no longer made: use ring, tun or relay".to_owned()))
             }
             LinkKind::Relay => LinkRelay::start().map(Self::Relay).map_err(Error::at("start a relay")),
         }
@@ -93,7 +80,6 @@ impl LinkBackend {
     pub(crate) fn kind(&self) -> LinkKind {
         match self {
             Self::Line { kind, .. } => *kind,
-            Self::Netem { .. } => LinkKind::Netem,
             Self::Relay(_) => LinkKind::Relay,
         }
     }
@@ -101,14 +87,14 @@ impl LinkBackend {
     /// The largest packet that passes unfragmented.
     pub(crate) fn mtu_bytes(&self) -> u32 {
         match self {
-            Self::Line { .. } | Self::Netem { .. } => MTU_BYTES,
+            Self::Line { .. } => MTU_BYTES,
             Self::Relay(_) => mtu_of_loopback(),
         }
     }
 
     pub(crate) fn networks(&self) -> Result<&Networks, Error> {
         match self {
-            Self::Line { networks, .. } | Self::Netem { networks, .. } => Ok(networks),
+            Self::Line { networks, .. } => Ok(networks),
             Self::Relay(_) => Err(Error::Down("it has no networks")),
         }
     }
@@ -128,7 +114,7 @@ impl LinkBackend {
     /// The address at which clients reach this port of the servers' network.
     pub(crate) fn find_address(&self, port: u16) -> io::Result<SocketAddr> {
         match self {
-            Self::Line { .. } | Self::Netem { .. } => Ok(SocketAddr::from((SERVER[0], port))),
+            Self::Line { .. } => Ok(SocketAddr::from((SERVER[0], port))),
             Self::Relay(relay) => relay.find_address(port),
         }
     }
@@ -154,11 +140,6 @@ impl LinkBackend {
         }
         match self {
             Self::Line { line, .. } => line.set(shape, overhead_ns),
-            Self::Netem { networks, .. } => {
-                let latency_ns = shape.rtt_ns().saturating_sub(overhead_ns) / 2;
-                let (loss, rate_bits_per_s) = (shape.loss(), shape.rate_bits_per_s());
-                networks.set_queues(NetemSettings { latency_ns, loss, rate_bits_per_s })?;
-            }
             Self::Relay(relay) => relay.set(shape, overhead_ns),
         }
         Ok(())
@@ -166,7 +147,7 @@ impl LinkBackend {
 
     fn time_round_trip(&self) -> Result<u64, Error> {
         match self {
-            Self::Line { networks, .. } | Self::Netem { networks, .. } => calibrate::time_connects(networks),
+            Self::Line { networks, .. } => calibrate::time_connects(networks),
             Self::Relay(relay) => {
                 let mut led = None;
                 let round_trip = calibrate::time_first_bytes(|port| {
@@ -184,32 +165,18 @@ impl LinkBackend {
     /// The traffic since the last call.
     pub(crate) fn take_counters(&self) -> TrafficCounters {
         match self {
-            Self::Line { kind, networks, line, counted } => {
+            Self::Line { kind, networks, line, dropped } => {
                 let mut counters = line.take_counters();
                 // For a ring, the line itself counts dropped frames.
                 if *kind == LinkKind::Tun {
-                    counters.dropped += sent_since(networks, counted).dropped;
+                    // Zero if the kernel does not report them.
+                    let all = networks.count_dropped().unwrap_or_default();
+                    counters.dropped += all.saturating_sub(dropped.replace(all));
                 }
-                counters
-            }
-            Self::Netem { networks, counted } => {
-                let mut counters = TrafficCounters::new();
-                let InterfaceCounters { packets, dropped } = sent_since(networks, counted);
-                (counters.packets, counters.dropped) = (packets, dropped);
                 counters
             }
             Self::Relay(relay) => relay.take_counters(),
         }
-    }
-
-    fn check_round_trip(&self) -> Result<(), Error> {
-        let shape = LinkShape::of_rtt_us(TRIED_RTT_US);
-        let expected_ns = shape.rtt_ns() as f64;
-        let error_ns = (self.calibrate(shape)?.round_trip_ns_p50 as f64 - expected_ns).abs();
-        if error_ns > (expected_ns * TOLERATED_SHARE).max(TOLERATED_NS) {
-            return Err(Error::Down("its round trip differs from the configured one"));
-        }
-        Ok(())
     }
 }
 
@@ -224,21 +191,10 @@ fn summarize(reasons: &[(LinkKind, String)]) -> Option<String> {
     (!reasons.is_empty()).then(|| lines.collect::<Vec<_>>().join("; "))
 }
 
-/// Zero if the kernel does not report counters.
-fn sent_since(networks: &Networks, counted: &Cell<InterfaceCounters>) -> InterfaceCounters {
-    let all = networks.count_sent().unwrap_or_default();
-    let before = counted.replace(all);
-    InterfaceCounters {
-        packets: all.packets.saturating_sub(before.packets),
-        dropped: all.dropped.saturating_sub(before.dropped),
-    }
-}
-
 /// What a link of this kind cannot do of `shape`, if anything.
 pub(crate) fn missing_feature(kind: LinkKind, shape: LinkShape) -> Option<&'static str> {
     match kind {
-        LinkKind::Ring | LinkKind::Tun => None,
-        LinkKind::Netem => (shape.jitter_ns() > 0).then_some("has no jitter of the configured distribution"),
+        LinkKind::Ring | LinkKind::Tun | LinkKind::Netem => None,
         LinkKind::Relay if shape.needs_single_packets() || shape.jitter_ns() > 0 => {
             Some("delays bytes, not packets: no jitter, loss or rate")
         }
@@ -264,9 +220,12 @@ mod tests {
         let reasons = [
             reason(LinkKind::Ring, "no network"),
             reason(LinkKind::Tun, "no network"),
-            reason(LinkKind::Netem, "no queue"),
+            reason(LinkKind::Relay, "no port"),
         ];
-        assert_eq!(summarize(&reasons).as_deref(), Some("ring, tun: no network; netem: no queue"));
+        assert_eq!(
+            summarize(&reasons).as_deref(),
+            Some("ring, tun: no network; relay (approximate): no port")
+        );
     }
 
     #[test]
@@ -276,6 +235,6 @@ mod tests {
             assert!(lacks(LinkKind::Relay, level), "{level}");
             assert!(!lacks(LinkKind::Ring, level) && !lacks(LinkKind::Tun, level), "{level}");
         }
-        assert!(!lacks(LinkKind::Relay, "45ms") && lacks(LinkKind::Netem, "1ms+jitter=1ms"));
+        assert!(!lacks(LinkKind::Relay, "45ms"));
     }
 }

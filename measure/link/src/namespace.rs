@@ -13,7 +13,7 @@ use nix::unistd::{getegid, geteuid};
 use crate::Error;
 use crate::line_end::LineEnd;
 use crate::messages::{Interface, LinkEnd};
-use crate::netlink::{ArpMode, NetemSettings, Netlink, VethPeer};
+use crate::netlink::{ArpMode, Netlink, VethPeer};
 use crate::packet::PacketSocket;
 use crate::tunnel::TunDevice;
 
@@ -47,8 +47,6 @@ pub(crate) struct Networks {
     pub(crate) clients: Network,
     pub(crate) servers: Network,
     middle: Network,
-    /// The delay line's two ends: towards the clients, towards the servers.
-    ends: Option<[LineEnd; 2]>,
 }
 
 /// The devices that the long link is made of.
@@ -58,23 +56,18 @@ pub(crate) enum LinkDevices {
     VethPairs,
     /// A tun device for each side, held by the delay line.
     TunDevices,
-    /// One veth pair whose netem queues delay packets.
-    NetemQueues,
 }
 
 impl Networks {
-    /// Makes them. Call this before starting a second thread.
-    pub(crate) fn make(joint: LinkDevices) -> Result<Self, Error> {
+    /// Makes them, and the delay line's two ends: towards the clients, towards the servers. Call this before starting a
+    /// second thread.
+    pub(crate) fn make(joint: LinkDevices) -> Result<(Self, [LineEnd; 2]), Error> {
         let [servers, clients, middle] = [Network::make()?, Network::make()?, Network::make()?];
         let ends = match joint {
             LinkDevices::VethPairs => {
-                Some([open_pair(&middle, TO_CLIENTS, &clients)?, open_pair(&middle, TO_SERVERS, &servers)?])
+                [open_pair(&middle, TO_CLIENTS, &clients)?, open_pair(&middle, TO_SERVERS, &servers)?]
             }
-            LinkDevices::TunDevices => Some([open_tunnel(&clients)?, open_tunnel(&servers)?]),
-            LinkDevices::NetemQueues => {
-                join_directly(&clients, &servers)?;
-                None
-            }
+            LinkDevices::TunDevices => [open_tunnel(&clients)?, open_tunnel(&servers)?],
         };
         clients.enter()?;
         let namespace = Some(servers.handle.as_fd());
@@ -84,7 +77,7 @@ impl Networks {
         servers.enter()?;
         servers.configure(SERVER)?;
         middle.enter()?;
-        Ok(Self { clients, servers, middle, ends })
+        Ok((Self { clients, servers, middle }, ends))
     }
 
     /// Runs `act` in the network of `end`, where interface names are looked up.
@@ -121,18 +114,12 @@ impl Networks {
         self.at_both_ends("limit segments", |netlink| netlink.set_most_segments(LONG, most))
     }
 
-    pub(crate) fn set_queues(&self, delay: NetemSettings) -> Result<(), Error> {
-        self.at_both_ends("configure netem", |netlink| netlink.delay(LONG, delay))
-    }
-
-    /// Packets sent into the long link and dropped there, both directions.
-    pub(crate) fn count_sent(&self) -> Result<InterfaceCounters, Error> {
-        let mut all = InterfaceCounters::default();
+    /// Packets that the long link's interfaces did not accept, both directions.
+    pub(crate) fn count_dropped(&self) -> Result<u64, Error> {
+        let mut all = 0;
         self.at_both_ends("read /proc/net/dev", |_| {
             let table = fs::read_to_string("/proc/thread-self/net/dev")?;
-            let sent = InterfaceCounters::of(&table, LONG).unwrap_or_default();
-            all.packets += sent.packets;
-            all.dropped += sent.dropped;
+            all += dropped_by(&table, LONG).unwrap_or_default();
             Ok(())
         })?;
         Ok(all)
@@ -154,11 +141,6 @@ impl Networks {
 
     pub(crate) fn remove_interface(&self, end: LinkEnd, name: &str) -> Result<(), Error> {
         self.with_netlink(end, "remove an interface", |netlink| netlink.remove(name))
-    }
-
-    /// The delay line's ends; available once.
-    pub(crate) fn take_ends(&mut self) -> Result<[LineEnd; 2], Error> {
-        self.ends.take().ok_or(Error::Down("its ends were taken before"))
     }
 }
 
@@ -212,38 +194,11 @@ fn open_tunnel(network: &Network) -> Result<LineEnd, Error> {
     TunDevice::open(LONG).map(LineEnd::Tun).map_err(Error::at("open /dev/net/tun"))
 }
 
-fn join_directly(clients: &Network, servers: &Network) -> Result<(), Error> {
-    clients.enter()?;
-    let namespace = Some(servers.handle.as_fd());
-    let peer = VethPeer { name: LONG, namespace, hardware_address: Some(HARDWARE_ADDRESS) };
-    clients.netlink.add_veth(LONG, peer).map_err(Error::at("make a veth pair"))?;
-    clients
-        .netlink
-        .set_hardware_address(LONG, HARDWARE_ADDRESS)
-        .map_err(Error::at("set a hardware address"))?;
-    for network in [clients, servers] {
-        network.enter()?;
-        network.netlink.delay(LONG, NetemSettings::default()).map_err(Error::at("configure netem"))?;
-    }
-    Ok(())
-}
-
-/// Counters of an interface's transmit side.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct InterfaceCounters {
-    pub(crate) packets: u64,
-    pub(crate) dropped: u64,
-}
-
-impl InterfaceCounters {
-    /// Reads `/proc/net/dev`: eight receive columns, then bytes, packets, errors, drops.
-    fn of(table: &str, name: &str) -> Option<Self> {
-        const PACKETS: usize = 9;
-        const DROPPED: usize = 11;
-        let row = table.lines().find_map(|line| line.trim_start().strip_prefix(name)?.strip_prefix(':'))?;
-        let column = |at| row.split_whitespace().nth(at)?.parse().ok();
-        Some(Self { packets: column(PACKETS)?, dropped: column(DROPPED)? })
-    }
+/// Packets that an interface did not send, from `/proc/net/dev`: eight receive columns, then bytes, packets, errors, drops.
+fn dropped_by(table: &str, name: &str) -> Option<u64> {
+    const DROPPED: usize = 11;
+    let row = table.lines().find_map(|line| line.trim_start().strip_prefix(name)?.strip_prefix(':'))?;
+    row.split_whitespace().nth(DROPPED)?.parse().ok()
 }
 
 /// Gains the right to make networks: root has it, other users make a user namespace. Every user is mapped to itself, as
@@ -280,7 +235,7 @@ mod tests {
     fn counters_are_found_by_interface_name() {
         let table = "Inter-| Receive\n face |bytes\n wan: 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0\n  \
                      wan0: 1 2 3 4 5 6 7 8 900 17 0 3 0 0 0 0\n";
-        assert_eq!(InterfaceCounters::of(table, LONG), Some(InterfaceCounters { packets: 17, dropped: 3 }));
-        assert_eq!(InterfaceCounters::of(table, SHORT), None);
+        assert_eq!(dropped_by(table, LONG), Some(3));
+        assert_eq!(dropped_by(table, SHORT), None);
     }
 }

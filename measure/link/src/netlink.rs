@@ -33,16 +33,6 @@ const IFA_LOCAL: u16 = 2;
 const IFF_UP: u32 = 0x1;
 const IFF_NOARP: u32 = 0x80;
 const AF_INET: u8 = 2;
-// linux/rtnetlink.h, linux/pkt_sched.h
-const RTM_NEWQDISC: u16 = 36;
-const NLM_F_REPLACE: u16 = 0x100;
-const TC_H_ROOT: u32 = 0xffff_ffff;
-const TCA_KIND: u16 = 1;
-const TCA_OPTIONS: u16 = 2;
-const TCA_NETEM_RATE: u16 = 6;
-const TCA_NETEM_LATENCY64: u16 = 10;
-/// Packets that a netem queue holds: 200 ms of single packets at 10 Gbit/s.
-const QUEUED_PACKETS: u32 = 200_000;
 
 /// The first interface of every network namespace.
 const LOOPBACK: u32 = 1;
@@ -61,15 +51,6 @@ pub struct VethPeer<'a> {
     pub namespace: Option<BorrowedFd<'a>>,
     /// Its hardware address; chosen by the kernel if absent.
     pub hardware_address: Option<[u8; 6]>,
-}
-
-/// Settings of a netem queue (tc-netem(8)).
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct NetemSettings {
-    pub latency_ns: u64,
-    /// The share of packets that are lost, 0 to 1.
-    pub loss: f64,
-    pub rate_bits_per_s: Option<u64>,
 }
 
 /// Whether an interface resolves hardware addresses by ARP.
@@ -131,24 +112,8 @@ impl Netlink {
         self.change(name, 0, &attribute(IFLA_GSO_MAX_SEGS, &most.to_ne_bytes()))
     }
 
-    /// Sets the hardware address of an interface that is down.
-    pub fn set_hardware_address(&self, name: &str, address: [u8; 6]) -> io::Result<()> {
-        self.change(name, 0, &attribute(IFLA_ADDRESS, &address))
-    }
-
     fn change(&self, name: &str, flags: u32, attributes: &[u8]) -> io::Result<()> {
         self.ask(RTM_NEWLINK, 0, &[&interface(if_nametoindex(name)?, flags), attributes].concat())
-    }
-
-    /// Replaces an interface's queue by netem. Fails with `NotFound` on a kernel without netem.
-    pub fn delay(&self, name: &str, delay: NetemSettings) -> io::Result<()> {
-        // `struct tcmsg`: family, interface, handle, parent, info.
-        let mut body = vec![0; 4];
-        body.extend(if_nametoindex(name)?.to_ne_bytes());
-        body.extend([0, TC_H_ROOT, 0].into_iter().flat_map(u32::to_ne_bytes));
-        body.extend(attribute(TCA_KIND, &text("netem")));
-        body.extend(attribute(TCA_OPTIONS, &delay.options()));
-        self.ask(RTM_NEWQDISC, NLM_F_CREATE | NLM_F_REPLACE, &body)
     }
 
     pub fn add_address(&self, name: &str, address: Ipv4Addr, prefix_bits: u8) -> io::Result<()> {
@@ -179,24 +144,6 @@ impl Netlink {
         let mut answer = [0; LONGEST_ANSWER];
         let length = recv(self.0.as_raw_fd(), &mut answer, MsgFlags::empty())?;
         check_acknowledgement(&answer[..length])
-    }
-}
-
-impl NetemSettings {
-    /// `struct tc_netem_qopt` and its attributes.
-    fn options(self) -> Vec<u8> {
-        let loss = (self.loss * f64::from(u32::MAX)) as u32;
-        // Latency in ticks (overridden by the attribute below), limit, loss, gap, duplicates, jitter.
-        let mut options: Vec<u8> =
-            [0, QUEUED_PACKETS, loss, 0, 0, 0].into_iter().flat_map(u32::to_ne_bytes).collect();
-        options.extend(attribute(TCA_NETEM_LATENCY64, &self.latency_ns.to_ne_bytes()));
-        if let Some(bits) = self.rate_bits_per_s {
-            // `struct tc_netem_rate`: bytes a second, overhead of a packet, cells.
-            let rate = [(bits / 8).min(u64::from(u32::MAX)) as u32, 0, 0, 0];
-            let bytes: Vec<u8> = rate.into_iter().flat_map(u32::to_ne_bytes).collect();
-            options.extend(attribute(TCA_NETEM_RATE, &bytes));
-        }
-        options
     }
 }
 
@@ -258,17 +205,6 @@ mod tests {
         assert_eq!(u16::from_ne_bytes([bytes[0], bytes[1]]), 10);
         assert_eq!(&bytes[4..10], b"veth0\0");
         assert_eq!(request(RTM_NEWLINK, 0, &interface(LOOPBACK, IFF_UP)).len(), 32);
-    }
-
-    #[test]
-    fn netem_options_are_a_fixed_part_and_attributes() {
-        let plain = NetemSettings { latency_ns: 7, ..NetemSettings::default() }.options();
-        assert_eq!(plain.len(), 24 + 12);
-        assert_eq!(&plain[28..], 7_u64.to_ne_bytes());
-        let all = NetemSettings { latency_ns: 7, loss: 0.5, rate_bits_per_s: Some(8_000) }.options();
-        assert_eq!(all.len(), plain.len() + 20);
-        assert_eq!(&all[8..12], 0x7fff_ffff_u32.to_ne_bytes());
-        assert_eq!(&all[40..44], 1_000_u32.to_ne_bytes());
     }
 
     #[test]

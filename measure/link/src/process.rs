@@ -30,7 +30,7 @@ pub fn run_link_process() -> Result<(), Error> {
 fn parse_allowed() -> Result<Vec<LinkKind>, Error> {
     let mut rest = std::env::args().skip_while(|argument| argument != LINK_COMMAND).skip(1);
     match (rest.next().as_deref(), rest.next()) {
-        (None, _) => Ok(LinkKind::ALL.to_vec()),
+        (None, _) => Ok(LinkKind::MADE.to_vec()),
         (Some(BY_ARGUMENT), Some(kind)) => {
             let kind = LinkKind::named(&kind);
             kind.map(|kind| vec![kind]).ok_or_else(|| Error::Failed("unknown kind of link".to_owned()))

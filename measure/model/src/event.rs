@@ -359,7 +359,7 @@ labelled! {
         Ring = "ring",
         /// Our delay line between two tun devices.
         Tun = "tun",
-        /// The kernel's netem queues.
+        /// The kernel's netem queues: only in records of earlier builds.
         Netem = "netem",
         /// A TCP relay between client and server, which delays bytes instead of packets.
         Relay = "relay",
@@ -367,6 +367,9 @@ labelled! {
 }
 
 impl LinkKind {
+    /// The kinds that are made, the best first.
+    pub const MADE: [Self; 3] = [Self::Ring, Self::Tun, Self::Relay];
+
     pub fn named(label: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|kind| kind.label() == label)
     }

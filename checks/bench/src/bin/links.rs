@@ -36,7 +36,7 @@ enum LinkSection {
 }
 
 fn kind(text: &str) -> Result<LinkKind> {
-    LinkKind::named(text).context("must be one of: ring, tun, netem, relay")
+    LinkKind::named(text).context("must be one of: ring, tun, relay")
 }
 
 fn main() -> Result<()> {
