@@ -111,7 +111,7 @@ impl<P: Protocol> Worker<P> {
 
     /// Assigns a client its last connection again, which has been taken from the pool's list of kept ones.
     fn resume_on_last(&mut self, id: Id, last_server: Id) {
-        if let Some(Err(error)) = self.pair(id, last_server).map(|mut pair| pair.resume()) {
+        if let Some(Err(error)) = self.client_and_server(id, last_server).map(|mut served| served.resume()) {
             self.close_client(id, &error.to_string());
             self.impossible(last_server, "its client could not resume it");
         }
@@ -137,8 +137,8 @@ impl<P: Protocol> Worker<P> {
     }
 
     pub(super) fn refuse(&mut self, id: Id, refusal: &Refusal) {
-        if let Some(mut pair) = self.pair_of_client(id) {
-            pair.refuse(refusal);
+        if let Some(mut served) = self.served_client(id) {
+            served.refuse(refusal);
         } else if let Some(client) = self.clients.get_mut(id) {
             client.write_refusal(refusal);
         } else {

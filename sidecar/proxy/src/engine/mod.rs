@@ -2,7 +2,7 @@
 //!
 //! - [`client`], [`backend`], [`cancel_request`], [`accept`] and the [pool](crate::pool) are state machines. A transition
 //!   does what concerns only the machine itself, including input and output on its own socket, and returns what must
-//!   follow. [`pair`] has the transitions of a client and its connection together; [`relay`] is how bytes pass.
+//!   follow. [`served_client`] has the transitions of a client and its connection together; [`relay`] is how bytes pass.
 //! - [`worker`] receives events and says in which order they are handled. `client_actions`, `session_actions` and
 //!   `server_actions` carry out what the transitions return; `messages` carries out what other workers ask for.
 //! - [`environment`] is what all transitions may use. It has no client and no connection.
@@ -29,8 +29,8 @@ mod key_deriver;
 mod mailbox;
 mod maintenance;
 mod messages;
-mod pair;
 mod relay;
+mod served_client;
 mod server_actions;
 mod session_actions;
 mod shared_state;

@@ -6,7 +6,7 @@ use super::agenda::DeferredWork;
 use super::backend::Backend;
 use super::client::Client;
 use super::mailbox::WorkerMessage;
-use super::pair::{Pair, PairStep, Parked, Started};
+use super::served_client::{Parked, ServedClient, ServedStep, Started};
 use super::worker::Worker;
 use crate::log::Level;
 use crate::pool::PoolAction;
@@ -77,8 +77,8 @@ impl<P: Protocol> Worker<P> {
 
     /// Returns false if the client has left or could not use the connection, which is unchanged and has no client.
     fn start_session(&mut self, client_id: Id, server_id: Id, acquired: AcquiredState) -> bool {
-        match self.pair(client_id, server_id).map(|mut pair| pair.start(acquired)) {
-            Some(Started::Done(step)) => self.pair_step(client_id, server_id, step),
+        match self.client_and_server(client_id, server_id).map(|mut served| served.start(acquired)) {
+            Some(Started::Done(step)) => self.served_step(client_id, server_id, step),
             Some(Started::Refused(refusal)) => {
                 self.refused(client_id, &refusal);
                 return false;
@@ -90,40 +90,40 @@ impl<P: Protocol> Worker<P> {
     }
 
     pub(super) fn relay_to_server(&mut self, client_id: Id) {
-        if let Some(mut pair) = self.pair_of_client(client_id) {
-            let (server_id, step) = (pair.server_id, pair.relay_to_server());
-            self.pair_step(client_id, server_id, step);
+        if let Some(mut served) = self.served_client(client_id) {
+            let (server_id, step) = (served.server_id, served.relay_to_server());
+            self.served_step(client_id, server_id, step);
         }
     }
 
     /// Passes a server's bytes to the client, or reads them if there is none.
     pub(super) fn relay_to_client(&mut self, server_id: Id) {
-        if let Some(mut pair) = self.pair_of_server(server_id) {
-            let (client_id, step) = (pair.client_id, pair.relay_to_client());
-            self.pair_step(client_id, server_id, step);
+        if let Some(mut served) = self.client_served_by(server_id) {
+            let (client_id, step) = (served.client_id, served.relay_to_client());
+            self.served_step(client_id, server_id, step);
         } else {
             self.update_backend(server_id, Backend::read_unassigned);
         }
     }
 
-    fn update_pair(
+    fn update_served(
         &mut self,
         client_id: Id,
         server_id: Id,
-        transition: impl FnOnce(&mut Pair<'_, P>) -> PairStep<P>,
+        transition: impl FnOnce(&mut ServedClient<'_, P>) -> ServedStep<P>,
     ) {
-        if let Some(mut pair) = self.pair(client_id, server_id) {
-            let step = transition(&mut pair);
-            self.pair_step(client_id, server_id, step);
+        if let Some(mut served) = self.client_and_server(client_id, server_id) {
+            let step = transition(&mut served);
+            self.served_step(client_id, server_id, step);
         }
     }
 
-    fn pair_step(&mut self, client_id: Id, server_id: Id, step: PairStep<P>) {
+    fn served_step(&mut self, client_id: Id, server_id: Id, step: ServedStep<P>) {
         match step {
-            PairStep::Client(step) => self.client_step(client_id, step),
-            PairStep::Server(step) => self.backend_step(server_id, step),
-            PairStep::Greet => self.greet(client_id, server_id),
-            PairStep::Greeted(token) => {
+            ServedStep::Client(step) => self.client_step(client_id, step),
+            ServedStep::Server(step) => self.backend_step(server_id, step),
+            ServedStep::Greet => self.greet(client_id, server_id),
+            ServedStep::Greeted(token) => {
                 self.tokens.insert(token, client_id);
                 let fields: [(&str, &dyn std::fmt::Display); 2] =
                     [("client", &client_id.index), ("server_connection", &server_id.index)];
@@ -133,20 +133,20 @@ impl<P: Protocol> Worker<P> {
                 }
                 self.greeted(client_id);
             }
-            PairStep::Exclusive(processed) => {
+            ServedStep::Exclusive(processed) => {
                 for target in &processed.exclusive {
                     self.shared.broadcast(|| WorkerMessage::CloseUnused(target.clone()));
                     self.close_unused(target.clone());
                 }
-                self.update_pair(client_id, server_id, |pair| pair.pass_exclusive(&processed));
+                self.update_served(client_id, server_id, |served| served.pass_exclusive(&processed));
             }
-            PairStep::ChangedUser => {
+            ServedStep::ChangedUser => {
                 self.forget_token(client_id);
                 self.session_ended(server_id);
                 self.update_client(client_id, Client::step_handshake);
             }
-            PairStep::Pinned(reason) => self.log_pin(client_id, server_id, reason),
-            PairStep::Park => self.park(client_id, server_id),
+            ServedStep::Pinned(reason) => self.log_pin(client_id, server_id, reason),
+            ServedStep::Park => self.park(client_id, server_id),
         }
     }
 
@@ -154,7 +154,7 @@ impl<P: Protocol> Worker<P> {
         let Some(token) = self.tokens.create() else {
             return self.refuse(client_id, &Refusal::new(*b"XX000", "OpenSSL has no random bytes"));
         };
-        self.update_pair(client_id, server_id, |pair| pair.greet(token));
+        self.update_served(client_id, server_id, |served| served.greet(token));
     }
 
     pub(super) fn greeted(&mut self, id: Id) {
@@ -179,15 +179,16 @@ impl<P: Protocol> Worker<P> {
 
     /// Detaches a client that has not sent anything to its connection yet.
     pub(super) fn park_early(&mut self, client_id: Id, server_id: Id) {
-        let session_can_detach = |pair: Pair<'_, P>| pair.session().is_some_and(ProtocolSession::can_detach);
-        if self.pair(client_id, server_id).is_some_and(session_can_detach) {
+        let session_can_detach =
+            |served: ServedClient<'_, P>| served.session().is_some_and(ProtocolSession::can_detach);
+        if self.client_and_server(client_id, server_id).is_some_and(session_can_detach) {
             self.park(client_id, server_id);
         }
     }
 
     /// Detaches a client from its connection at the end of a transaction.
     fn park(&mut self, client_id: Id, server_id: Id) {
-        match self.pair(client_id, server_id).and_then(|mut pair| pair.park()) {
+        match self.client_and_server(client_id, server_id).and_then(|mut served| served.park()) {
             Some(Parked::Done(release)) => {
                 match release {
                     Release::Reset(context) => self.keep_server(client_id, server_id, context),

@@ -113,8 +113,8 @@ impl<P: Protocol> Worker<P> {
     /// Within a response, the client would take an error message for a part of it.
     fn end_session(&mut self, id: Id) {
         let can_send_error = self
-            .pair_of_client(id)
-            .is_some_and(|pair| pair.session().is_some_and(ProtocolSession::can_send_error));
+            .served_client(id)
+            .is_some_and(|served| served.session().is_some_and(ProtocolSession::can_send_error));
         if can_send_error {
             self.refuse(id, &Refusal::stopping());
         }

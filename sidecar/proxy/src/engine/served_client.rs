@@ -17,8 +17,8 @@ use crate::protocol::{
 use crate::refusal::Refusal;
 use crate::slab::Id;
 
-/// A client and a connection, both of which are there.
-pub(super) struct Pair<'a, P: Protocol> {
+/// A client, and the connection that serves it or is about to; both are there.
+pub(super) struct ServedClient<'a, P: Protocol> {
     pub(super) client_id: Id,
     pub(super) server_id: Id,
     client: &'a mut Client<P>,
@@ -29,7 +29,7 @@ pub(super) struct Pair<'a, P: Protocol> {
 }
 
 /// What the worker must do after a transition of a client and its connection.
-pub(super) enum PairStep<P: Protocol> {
+pub(super) enum ServedStep<P: Protocol> {
     Client(ClientStep<P>),
     Server(BackendStep),
     /// Tell the client that its login is complete.
@@ -46,7 +46,7 @@ pub(super) enum PairStep<P: Protocol> {
 
 /// What has come of assigning a connection.
 pub(super) enum Started<P: Protocol> {
-    Done(PairStep<P>),
+    Done(ServedStep<P>),
     /// The client does not wait any more.
     ClientLeft,
     /// The client cannot use this connection, and was sent the reason.
@@ -63,7 +63,7 @@ pub(super) enum Parked<P: Protocol> {
 
 impl<P: Protocol> Worker<P> {
     /// This client and this connection, if both are there.
-    pub(super) fn pair(&mut self, client_id: Id, server_id: Id) -> Option<Pair<'_, P>> {
+    pub(super) fn client_and_server(&mut self, client_id: Id, server_id: Id) -> Option<ServedClient<'_, P>> {
         let client = self.clients.get_mut(client_id)?;
         let ServerConnection { key, stage: ServerStage::Open(backend), .. } =
             self.servers.get_mut(server_id)?
@@ -71,23 +71,23 @@ impl<P: Protocol> Worker<P> {
             return None;
         };
         let (env, agenda) = (&mut self.env, &mut self.agenda);
-        Some(Pair { client_id, server_id, client, key, backend, env, agenda })
+        Some(ServedClient { client_id, server_id, client, key, backend, env, agenda })
     }
 
     /// This client, if a connection serves it.
-    pub(super) fn pair_of_client(&mut self, client_id: Id) -> Option<Pair<'_, P>> {
+    pub(super) fn served_client(&mut self, client_id: Id) -> Option<ServedClient<'_, P>> {
         let ClientStage::Active(server_id) = self.clients.get(client_id)?.stage else { return None };
-        self.pair(client_id, server_id)
+        self.client_and_server(client_id, server_id)
     }
 
     /// This connection, if it serves a client.
-    pub(super) fn pair_of_server(&mut self, server_id: Id) -> Option<Pair<'_, P>> {
+    pub(super) fn client_served_by(&mut self, server_id: Id) -> Option<ServedClient<'_, P>> {
         let client_id = self.servers.open(server_id)?.client()?;
-        self.pair(client_id, server_id)
+        self.client_and_server(client_id, server_id)
     }
 }
 
-impl<P: Protocol> Pair<'_, P> {
+impl<P: Protocol> ServedClient<'_, P> {
     pub(super) fn session(&self) -> Option<&P::Session> {
         self.backend.session()
     }
@@ -104,7 +104,7 @@ impl<P: Protocol> Pair<'_, P> {
         self.client.last_server = Some(self.server_id);
         let awaits_settings = self.session().is_some_and(ProtocolSession::awaits_settings);
         Started::Done(if awaits_settings {
-            PairStep::Server(self.backend.flush(self.server_id, self.env))
+            ServedStep::Server(self.backend.flush(self.server_id, self.env))
         } else {
             self.report_start()
         })
@@ -128,33 +128,33 @@ impl<P: Protocol> Pair<'_, P> {
     }
 
     /// Tells a client that its login is complete, or that it may go on.
-    fn report_start(&mut self) -> PairStep<P> {
+    fn report_start(&mut self) -> ServedStep<P> {
         if self.client.cancel_token.is_none() {
-            return PairStep::Greet;
+            return ServedStep::Greet;
         }
         if let Activity::Session { session, .. } = &self.backend.activity
             && session.report_changed_settings(&self.backend.state, self.client.channel.output()).is_err()
         {
-            return PairStep::Client(ClientStep::Close("cannot be sent its settings"));
+            return ServedStep::Client(ClientStep::Close("cannot be sent its settings"));
         }
         self.agenda.defer(DeferredWork::Client(self.client_id));
-        PairStep::wait()
+        ServedStep::wait()
     }
 
     /// The end of the login.
-    pub(super) fn greet(&mut self, token: CancelToken) -> PairStep<P> {
-        let Activity::Session { session, .. } = &mut self.backend.activity else { return PairStep::wait() };
+    pub(super) fn greet(&mut self, token: CancelToken) -> ServedStep<P> {
+        let Activity::Session { session, .. } = &mut self.backend.activity else { return ServedStep::wait() };
         self.client.cancel_token = Some(token);
         self.client.channel.borrow(&mut self.env.spare);
         if session.greet(&mut self.backend.state, token, self.client.channel.output()).is_err() {
-            return PairStep::Client(ClientStep::Close("cannot be greeted"));
+            return ServedStep::Client(ClientStep::Close("cannot be greeted"));
         }
-        PairStep::Greeted(token)
+        ServedStep::Greeted(token)
     }
 
-    pub(super) fn relay_to_server(&mut self) -> PairStep<P> {
+    pub(super) fn relay_to_server(&mut self) -> ServedStep<P> {
         if self.client.presence != Presence::Stays {
-            return if self.client.flow.is_gone() { PairStep::left() } else { self.end_leaving() };
+            return if self.client.flow.is_gone() { ServedStep::left() } else { self.end_leaving() };
         }
         let (client, backend) = (&mut *self.client, &mut *self.backend);
         client.channel.borrow(&mut self.env.spare);
@@ -166,48 +166,48 @@ impl<P: Protocol> Pair<'_, P> {
         }
         client.channel.give_back(&mut self.env.spare);
         if let Err(error) = backend.watch(self.server_id, self.env) {
-            return PairStep::Server(BackendStep::Lost(Some(error)));
+            return ServedStep::Server(BackendStep::Lost(Some(error)));
         }
         match outcome {
-            ToServer::Waits => PairStep::wait(),
+            ToServer::Waits => ServedStep::wait(),
             ToServer::More => self.later(DeferredWork::Client(self.client_id)),
-            ToServer::Exclusive(processed) => PairStep::Exclusive(processed),
-            ToServer::Left => PairStep::left(),
+            ToServer::Exclusive(processed) => ServedStep::Exclusive(processed),
+            ToServer::Left => ServedStep::left(),
             ToServer::Leaves(goodbye) => self.await_answers(goodbye),
             ToServer::ChangeUser => self.change_user(),
-            ToServer::Violated(error) => PairStep::refuse(Refusal::from_client(&error)),
-            ToServer::ServerLost(error) => PairStep::Server(BackendStep::SendFailed(error)),
+            ToServer::Violated(error) => ServedStep::refuse(Refusal::from_client(&error)),
+            ToServer::ServerLost(error) => ServedStep::Server(BackendStep::SendFailed(error)),
         }
     }
 
     /// Passes on a command for which other connections were closed.
-    pub(super) fn pass_exclusive(&mut self, processed: &FromClient) -> PairStep<P> {
+    pub(super) fn pass_exclusive(&mut self, processed: &FromClient) -> ServedStep<P> {
         let sent = forward(&mut self.client.channel, &mut self.backend.channel, processed)
             .and_then(|()| self.backend.channel.send())
             .and_then(|_| self.backend.watch(self.server_id, self.env));
         match sent {
             Ok(()) => self.later(DeferredWork::Client(self.client_id)),
-            Err(error) => PairStep::Server(BackendStep::SendFailed(error)),
+            Err(error) => ServedStep::Server(BackendStep::SendFailed(error)),
         }
     }
 
     /// A client that sends nothing more is sent what the server still answers.
-    fn await_answers(&mut self, goodbye: Goodbye) -> PairStep<P> {
+    fn await_answers(&mut self, goodbye: Goodbye) -> ServedStep<P> {
         self.client.presence =
             if goodbye == Goodbye::Said { Presence::HasSaidGoodbye } else { Presence::HasEnded };
         // What was inserted may not have been sent.
         match self.backend.flush(self.server_id, self.env) {
             BackendStep::Wait => self.relay_to_client(),
-            failed => PairStep::Server(failed),
+            failed => ServedStep::Server(failed),
         }
     }
 
     /// Closes a client that sends nothing more once everything is answered, or tells the server.
-    fn end_leaving(&mut self) -> PairStep<P> {
+    fn end_leaving(&mut self) -> ServedStep<P> {
         let announced = match (self.client.presence, self.departure()) {
-            (Presence::Stays, _) | (_, Some(Departure::WhenAnswered) | None) => return PairStep::wait(),
-            (_, Some(Departure::Now)) => return PairStep::Client(ClientStep::CloseAfterFlush),
-            (Presence::IsAnnounced, _) => return PairStep::wait(),
+            (Presence::Stays, _) | (_, Some(Departure::WhenAnswered) | None) => return ServedStep::wait(),
+            (_, Some(Departure::Now)) => return ServedStep::Client(ClientStep::CloseAfterFlush),
+            (Presence::IsAnnounced, _) => return ServedStep::wait(),
             (Presence::HasSaidGoodbye, _) => {
                 self.env.protocol.terminate(self.backend.channel.output());
                 self.backend.channel.send()
@@ -216,26 +216,26 @@ impl<P: Protocol> Pair<'_, P> {
         };
         self.client.presence = Presence::IsAnnounced;
         match announced.and_then(|_| self.backend.watch(self.server_id, self.env)) {
-            Ok(()) => PairStep::wait(),
-            Err(error) => PairStep::Server(BackendStep::SendFailed(error)),
+            Ok(()) => ServedStep::wait(),
+            Err(error) => ServedStep::Server(BackendStep::SendFailed(error)),
         }
     }
 
     /// A client changes its user: it repeats its handshake.
-    fn change_user(&mut self) -> PairStep<P> {
+    fn change_user(&mut self) -> ServedStep<P> {
         let handshake =
             self.backend.session().and_then(|session| self.env.protocol.change_user_handshake(session));
         let Some(handshake) = handshake else {
             let message = "a change of user is not possible on this connection";
-            return PairStep::refuse(Refusal::new(Refusal::UNSUPPORTED, message));
+            return ServedStep::refuse(Refusal::new(Refusal::UNSUPPORTED, message));
         };
         self.client.stage = ClientStage::Handshake(handshake);
         self.client.since = self.env.now;
         self.client.last_server = None;
-        PairStep::ChangedUser
+        ServedStep::ChangedUser
     }
 
-    pub(super) fn relay_to_client(&mut self) -> PairStep<P> {
+    pub(super) fn relay_to_client(&mut self) -> ServedStep<P> {
         let (client, backend) = (&mut *self.client, &mut *self.backend);
         let was_full = is_full(backend);
         backend.channel.borrow(&mut self.env.spare);
@@ -250,29 +250,29 @@ impl<P: Protocol> Pair<'_, P> {
         let is_watched = self.client.watch(self.client_id, self.env);
         let is_leaving = self.client.presence != Presence::Stays && is_answered;
         match outcome {
-            ToClient::ServerLost(error) => PairStep::Server(BackendStep::Lost(error)),
-            ToClient::Broken(error) => PairStep::Server(BackendStep::Lost(Some(Error::Protocol(error)))),
-            _ if !is_watched => PairStep::Client(ClientStep::Close(CANNOT_BE_WATCHED)),
-            ToClient::ClientLost => PairStep::Client(ClientStep::Close("went away")),
+            ToClient::ServerLost(error) => ServedStep::Server(BackendStep::Lost(error)),
+            ToClient::Broken(error) => ServedStep::Server(BackendStep::Lost(Some(Error::Protocol(error)))),
+            _ if !is_watched => ServedStep::Client(ClientStep::Close(CANNOT_BE_WATCHED)),
+            ToClient::ClientLost => ServedStep::Client(ClientStep::Close("went away")),
             ToClient::Waits | ToClient::CanDetach | ToClient::NeedsQuery | ToClient::Pinned(_)
                 if is_leaving =>
             {
                 self.end_leaving()
             }
-            ToClient::Waits => PairStep::wait(),
+            ToClient::Waits => ServedStep::wait(),
             ToClient::More => self.later(DeferredWork::Server(self.server_id)),
             ToClient::SettingsApplied => {
                 let step = self.report_start();
                 self.agenda.defer(DeferredWork::Server(self.server_id));
                 step
             }
-            ToClient::CanDetach => PairStep::Park,
-            ToClient::NeedsQuery => PairStep::Server(self.backend.query_settings(self.server_id, self.env)),
+            ToClient::CanDetach => ServedStep::Park,
+            ToClient::NeedsQuery => ServedStep::Server(self.backend.query_settings(self.server_id, self.env)),
             ToClient::Pinned(reason) => {
                 self.agenda.defer(DeferredWork::Server(self.server_id));
-                PairStep::Pinned(reason)
+                ServedStep::Pinned(reason)
             }
-            ToClient::Refused(error) => PairStep::refuse(Refusal::settings_failed(&error)),
+            ToClient::Refused(error) => ServedStep::refuse(Refusal::settings_failed(&error)),
         }
     }
 
@@ -299,13 +299,13 @@ impl<P: Protocol> Pair<'_, P> {
         self.session().map(ProtocolSession::departure)
     }
 
-    fn later(&mut self, work: DeferredWork) -> PairStep<P> {
+    fn later(&mut self, work: DeferredWork) -> ServedStep<P> {
         self.agenda.defer(work);
-        PairStep::wait()
+        ServedStep::wait()
     }
 }
 
-impl<P: Protocol> PairStep<P> {
+impl<P: Protocol> ServedStep<P> {
     fn wait() -> Self {
         Self::Client(ClientStep::Wait)
     }
