@@ -8,6 +8,8 @@
 mod hosts;
 mod load;
 pub(crate) mod runs;
+#[cfg(test)]
+mod tests;
 mod url;
 
 use std::ffi::OsString;
