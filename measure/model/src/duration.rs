@@ -4,6 +4,8 @@ use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
 
+use ciphertoll_vocabulary::{parse_with_unit, print_duration};
+
 use crate::factor::as_text;
 
 /// A duration that prints in the format it is parsed from.
@@ -30,35 +32,20 @@ impl FromStr for Span {
     type Err = SpanError;
 
     fn from_str(text: &str) -> Result<Self, SpanError> {
-        const LONGEST_S: f64 = 86_400.0;
-        let (number, unit_s) = match text.find(|c: char| c.is_ascii_alphabetic()) {
-            Some(at) => match &text[at..] {
-                "ms" => (&text[..at], 1e-3),
-                "s" => (&text[..at], 1.0),
-                "m" => (&text[..at], 60.0),
-                _ => return Err(SpanError { text: text.to_owned() }),
-            },
-            None => (text, 1.0),
-        };
-        let millis = number.parse::<f64>().map(|value| (value * unit_s * 1e3).round());
-        match millis {
-            // A duration that rounds to 0 ms would not parse again.
-            Ok(millis) if (1.0..=LONGEST_S * 1e3).contains(&millis) => Ok(Self::from_millis(millis as u64)),
-            _ => Err(SpanError { text: text.to_owned() }),
-        }
+        const LONGEST_MS: f64 = 86_400_000.0;
+        const UNITS_MS: [(&str, f64); 4] = [("ms", 1.0), ("s", 1e3), ("", 1e3), ("m", 60_000.0)];
+        let millis = parse_with_unit(text, &UNITS_MS).map(f64::round);
+        // A duration that rounds to 0 ms would not parse again.
+        let valid = millis.filter(|millis| (1.0..=LONGEST_MS).contains(millis) && !text.contains(' '));
+        valid
+            .map(|millis| Self::from_millis(millis as u64))
+            .ok_or_else(|| SpanError { text: text.to_owned() })
     }
 }
 
 impl fmt::Display for Span {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let millis = self.0.as_millis();
-        if millis.is_multiple_of(60_000) {
-            write!(formatter, "{}m", millis / 60_000)
-        } else if millis.is_multiple_of(1_000) {
-            write!(formatter, "{}s", millis / 1_000)
-        } else {
-            write!(formatter, "{millis}ms")
-        }
+        formatter.write_str(&print_duration(self.0, &[("m", 60_000), ("s", 1_000), ("ms", 1)]))
     }
 }
 

@@ -27,6 +27,7 @@ mod read_preference;
 mod sql_url;
 mod suite;
 mod tls;
+mod unit;
 
 pub use address_family::AddressFamily;
 pub use engine::{Engine, QueryLanguage};
@@ -35,3 +36,4 @@ pub use read_preference::ReadPreference;
 pub use sql_url::{SqlFamily, SqlPlace, SqlUrl, SqlUrlError};
 pub use suite::Suite;
 pub use tls::{Group, Identity, SecurityLevel, ServerKey, TlsLibrary, TlsVersion, Verification};
+pub use unit::{parse_with_unit, print_duration};

@@ -5,12 +5,13 @@ use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
 
+use ciphertoll_vocabulary::{parse_with_unit, print_duration};
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::de::{self, Visitor};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 /// Longer ones could overflow clock arithmetic.
-const LONGEST_S: f64 = 366.0 * 86_400.0;
+const LONGEST_MS: f64 = 366.0 * 86_400_000.0;
 
 /// A duration in whole milliseconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -38,35 +39,18 @@ impl FromStr for HumanDuration {
     type Err = DurationError;
 
     fn from_str(text: &str) -> Result<Self, DurationError> {
-        let error = || DurationError { text: text.to_owned() };
-        let at = text.find(|c: char| c.is_ascii_alphabetic()).unwrap_or(text.len());
-        let (number, unit) = text.split_at(at);
-        let unit_s = match unit {
-            "ms" => 1e-3,
-            "" | "s" => 1.0,
-            "m" => 60.0,
-            "h" => 3600.0,
-            _ => return Err(error()),
-        };
-        let seconds = number.trim().parse::<f64>().map_err(|_| error())? * unit_s;
-        if !(0.0..=LONGEST_S).contains(&seconds) {
-            return Err(error());
-        }
-        Ok(Self(Duration::from_millis((seconds * 1e3).round() as u64)))
+        const UNITS_MS: [(&str, f64); 5] =
+            [("ms", 1.0), ("s", 1e3), ("", 1e3), ("m", 60_000.0), ("h", 3_600_000.0)];
+        let valid = parse_with_unit(text, &UNITS_MS).filter(|millis| (0.0..=LONGEST_MS).contains(millis));
+        let millis = valid.ok_or_else(|| DurationError { text: text.to_owned() })?;
+        Ok(Self(Duration::from_millis(millis.round() as u64)))
     }
 }
 
 impl fmt::Display for HumanDuration {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let millis = self.0.as_millis();
-        let (number, unit) = match millis {
-            0 => (0, "s"),
-            whole if whole.is_multiple_of(3_600_000) => (whole / 3_600_000, "h"),
-            whole if whole.is_multiple_of(60_000) => (whole / 60_000, "m"),
-            whole if whole.is_multiple_of(1_000) => (whole / 1_000, "s"),
-            broken => (broken, "ms"),
-        };
-        write!(formatter, "{number}{unit}")
+        let units = [("h", 3_600_000), ("m", 60_000), ("s", 1_000), ("ms", 1)];
+        formatter.write_str(&print_duration(self.0, &units))
     }
 }
 

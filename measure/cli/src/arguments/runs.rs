@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
 
+use ciphertoll_model::parse_with_unit;
 use ciphertoll_record::DEFAULT_RUNS;
 use clap::{Args, Subcommand};
 
@@ -86,18 +87,13 @@ impl FromStr for Age {
 
     fn from_str(text: &str) -> Result<Self, String> {
         /// A hundred years: longer ages are typing errors.
-        const LONGEST_HOURS: u64 = 100 * 366 * 24;
+        const LONGEST_HOURS: f64 = 100.0 * 366.0 * 24.0;
+        const UNITS_HOURS: [(&str, f64); 3] = [("h", 1.0), ("d", 24.0), ("w", 168.0)];
+        let is_whole = text.starts_with(|c: char| c.is_ascii_digit()) && !text.contains(['.', ' ']);
+        let hours = parse_with_unit(text, &UNITS_HOURS).filter(|_| is_whole);
+        let valid = hours.filter(|hours| (1.0..=LONGEST_HOURS).contains(hours));
         let invalid = || format!("\"{text}\" is not an age; write 12h, 30d or 8w, up to 100 years");
-        let unit = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
-        let hours_per_unit = match &text[unit..] {
-            "h" => 1,
-            "d" => 24,
-            "w" => 7 * 24,
-            _ => return Err(invalid()),
-        };
-        let number: u64 = text[..unit].parse().map_err(|_| invalid())?;
-        let hours = number.checked_mul(hours_per_unit).filter(|hours| (1..=LONGEST_HOURS).contains(hours));
-        hours.map(|hours| Self(Duration::from_hours(hours))).ok_or_else(invalid)
+        valid.map(|hours| Self(Duration::from_hours(hours as u64))).ok_or_else(invalid)
     }
 }
 

@@ -3,6 +3,8 @@
 use std::fmt;
 use std::str::FromStr;
 
+use ciphertoll_vocabulary::parse_with_unit;
+
 use super::{Factor, LevelError, as_text, match_name, parse_modified};
 
 /// The network between client and server.
@@ -83,10 +85,7 @@ impl LinkShape {
         let (key, value) = modifier.split_once('=').unwrap_or((modifier, ""));
         let (part, number) = match key {
             "jitter" => (&mut self.jitter_us, micros(value)),
-            "loss" => (
-                &mut self.loss_ppm,
-                value.strip_suffix('%').and_then(|percent| within(percent, 1e4, 500_000.0)),
-            ),
+            "loss" => (&mut self.loss_ppm, parts_per_million(value)),
             "rate" => (&mut self.rate_kbit, rate(value)),
             _ => return Ok(None),
         };
@@ -98,24 +97,22 @@ impl LinkShape {
     }
 }
 
-/// Parses a number with a unit into units `per_unit` times smaller; at least one and at most `most`.
-fn within(number: &str, per_unit: f64, most: f64) -> Option<u32> {
-    let value = (number.parse::<f64>().ok()? * per_unit).round();
+/// A whole number of the smallest units: at least one and at most `most`.
+fn within(number: f64, most: f64) -> Option<u32> {
+    let value = number.round();
     (1.0..=most).contains(&value).then_some(value as u32)
 }
 
 fn micros(text: &str) -> Option<u32> {
-    with_unit(text, &[("us", 1.0), ("ms", 1e3), ("s", 1e6)], LinkShape::MAX_MICROS)
+    within(parse_with_unit(text, &[("us", 1.0), ("ms", 1e3), ("s", 1e6)])?, LinkShape::MAX_MICROS)
+}
+
+fn parts_per_million(text: &str) -> Option<u32> {
+    within(text.strip_suffix('%')?.parse::<f64>().ok()? * 1e4, 500_000.0)
 }
 
 fn rate(text: &str) -> Option<u32> {
-    with_unit(text, &[("kbit", 1.0), ("mbit", 1e3), ("gbit", 1e6)], LinkShape::MOST_KBIT)
-}
-
-fn with_unit(text: &str, units: &[(&str, f64)], most: f64) -> Option<u32> {
-    let (number, unit) = text.split_at(text.find(|letter: char| letter.is_ascii_alphabetic())?);
-    let (_, per_unit) = units.iter().find(|(name, _)| *name == unit)?;
-    within(number, *per_unit, most)
+    within(parse_with_unit(text, &[("kbit", 1.0), ("mbit", 1e3), ("gbit", 1e6)])?, LinkShape::MOST_KBIT)
 }
 
 /// A quotient without trailing zeros.
