@@ -6,7 +6,7 @@ use ciphertoll_net::tls;
 use ciphertoll_skip::not_for_all;
 
 use crate::answer::{Refusal, assert_same};
-use crate::site::{Site, TlsVisit, Visit};
+use crate::fixture::{Fixture, TlsVisit, Visit};
 use crate::{oracle, ours};
 
 const PATHS: [Path; 4] = [
@@ -18,11 +18,11 @@ const PATHS: [Path; 4] = [
 const BOUND: Auth =
     Auth::Scram { iterations: Iterations::POSTGRES_DEFAULT, binding: ChannelBinding::ServerEndPoint };
 
-pub(crate) fn every_auth_over_every_path(site: &mut Site) {
-    let engine = site.server.engine();
+pub(crate) fn every_auth_over_every_path(fixture: &mut Fixture) {
+    let engine = fixture.server.engine();
     let mut visits = 0;
     for auth in Auth::ALL.into_iter().chain([BOUND]) {
-        match site.server.prepare_auth(auth) {
+        match fixture.server.prepare_auth(auth) {
             Ok(()) => {}
             Err(error @ Error::AuthUnavailable { .. }) => {
                 not_for_all(&error);
@@ -33,7 +33,7 @@ pub(crate) fn every_auth_over_every_path(site: &mut Site) {
         for path in PATHS {
             match auth.impossible(engine, path) {
                 None => {
-                    for visit in with_each_library(&site.visit(path, auth)) {
+                    for visit in with_each_library(&fixture.visit(path, auth)) {
                         both_log_in(&visit, auth, path);
                     }
                     visits += 1;

@@ -1,31 +1,30 @@
 //! Our clients compared with independent drivers on every installed server: the same rows, the same refusals and the
 //! same logins.
 //!
-//! Each server is started once, and every case runs on it, all on the main thread: a server ends with the thread that
-//! started it.
+//! Each comparison is a test; those of a server share it.
 
 mod answer;
 mod documents;
-mod fleet;
+mod fixture;
 mod logins;
 mod mysql;
 mod oracle;
 mod ours;
 mod postgres;
 mod samples;
-mod site;
+mod servers;
 
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::process::ExitCode;
 
-use ciphertoll_lab::Build;
-use ciphertoll_model::{Engine, QueryLanguage};
+use ciphertoll_lab::{Build, find};
+use ciphertoll_model::{Engine, QueryLanguage, ServerLevel};
+use ciphertoll_skip::{Pool, no_server};
+use libtest_mimic::{Arguments, Trial};
 
-use crate::fleet::Fleet;
-use crate::site::Site;
+use crate::fixture::Fixture;
 
 /// A comparison with an oracle, which panics on a difference.
-type Case = (&'static str, fn(&mut Site));
+type Case = (&'static str, fn(&mut Fixture));
 
 /// On servers of every SQL engine.
 const COMMON: [Case; 3] = [
@@ -35,48 +34,43 @@ const COMMON: [Case; 3] = [
 ];
 
 fn main() -> ExitCode {
-    let Some(filter) = filter(std::env::args().skip(1)) else { return ExitCode::SUCCESS };
-    let fleet = Fleet::new();
-    let (mut run, mut failed) = (0, Vec::new());
-    for build in fleet.builds() {
-        let cases = cases_of(build, &filter);
-        if cases.is_empty() {
-            continue;
-        }
-        let mut site = fleet.start(build);
-        for (name, case) in cases {
-            let passed = catch_unwind(AssertUnwindSafe(|| case(&mut site))).is_ok();
-            say(&format!("{} {}: {name} ... {}", build.engine, build.version, word(passed)));
-            run += 1;
-            if !passed {
-                failed.push(format!("{} {}: {name}", build.engine, build.version));
-            }
-        }
-        site.server.check_alive().expect("the server is there at the end");
-    }
-    say(&format!("{run} cases, {} failed", failed.len()));
-    for name in &failed {
-        say(&format!("failed: {name}"));
-    }
-    if failed.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+    let arguments = Arguments::from_args();
+    let tests = servers::builds()
+        .into_iter()
+        .flat_map(of_server)
+        .chain(Engine::ALL.into_iter().filter_map(is_installed));
+    libtest_mimic::run(&arguments, tests.collect()).exit_code()
 }
 
-/// The filter for case names; `None` if nothing shall run. Cargo passes its test options on; this harness supports two
-/// of them.
-fn filter(arguments: impl Iterator<Item = String>) -> Option<String> {
-    let mut filter = String::new();
-    for argument in arguments {
-        match argument.as_str() {
-            // There are no long cases, and the list is not needed.
-            "--ignored" | "--list" => return None,
-            option if option.starts_with('-') => {}
-            _ => filter = argument,
-        }
-    }
-    Some(filter)
+/// A test for each case; they share a server.
+fn of_server(build: Build) -> Vec<Trial> {
+    let (kind, cases) = (format!("{} {}", build.engine, build.version), cases_of(&build));
+    let pool = Pool::new(move || Some(Fixture::open(&build)));
+    let test = |(name, case): Case| {
+        let pool = pool.clone();
+        let test = Trial::test(name, move || {
+            pool.run(move |fixture| {
+                case(fixture);
+                fixture.server.check_alive().expect("the server is there at the end");
+            });
+            Ok(())
+        });
+        test.with_kind(&kind)
+    };
+    cases.into_iter().map(test).collect()
 }
 
-fn cases_of(build: &Build, filter: &str) -> Vec<Case> {
+/// A test that reports that an engine has no server.
+fn is_installed(engine: Engine) -> Option<Trial> {
+    let error = find(&ServerLevel::of(engine)).err()?;
+    let test = Trial::test("is installed", move || {
+        no_server(engine, &error);
+        Ok(())
+    });
+    Some(test.with_kind(engine.to_string()))
+}
+
+fn cases_of(build: &Build) -> Vec<Case> {
     let own: &[Case] = match build.engine {
         Engine::MariaDb | Engine::MySql => &mysql::CASES,
         Engine::Postgres => &postgres::CASES,
@@ -86,16 +80,10 @@ fn cases_of(build: &Build, filter: &str) -> Vec<Case> {
         QueryLanguage::Sql => &COMMON,
         QueryLanguage::Documents => &[],
     };
-    let engine = build.engine.label();
-    let wanted = |(name, _): &Case| name.contains(filter) || engine.contains(filter);
-    own.iter().chain(common).copied().filter(wanted).collect()
+    own.iter().chain(common).copied().collect()
 }
 
-fn word(passed: bool) -> &'static str {
-    if passed { "ok" } else { "FAILED" }
-}
-
-#[expect(clippy::print_stderr, reason = "what a test harness is for; stdout stays empty, as everywhere")]
+#[expect(clippy::print_stderr, reason = "tests report on stderr; stdout is the harness's")]
 fn say(line: &str) {
     eprintln!("{line}");
 }

@@ -13,7 +13,7 @@ use ciphertoll_wire::session::{
 use ciphertoll_wire::{Secret, mongodb, mysql, postgres};
 
 use crate::answer::{Answer, Refusal, Rows};
-use crate::site::{TlsVisit, Visit};
+use crate::fixture::{TlsVisit, Visit};
 
 /// Above the largest result of any case.
 const LIMIT_BYTES: usize = 256 * 1024 * 1024;

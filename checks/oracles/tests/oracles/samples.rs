@@ -8,8 +8,8 @@ use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 
 use crate::answer::{Rows, assert_same};
+use crate::fixture::Fixture;
 use crate::ours::{self, Bare};
-use crate::site::Site;
 
 /// Our client inserts one half, the oracle the other.
 const SAMPLES: i64 = 200;
@@ -30,8 +30,8 @@ pub(crate) struct Sample {
     pub(crate) bytes: Option<Vec<u8>>,
 }
 
-pub(crate) fn written_by_one_and_read_by_the_other(site: &mut Site) {
-    let engine = site.server.engine();
+pub(crate) fn written_by_one_and_read_by_the_other(fixture: &mut Fixture) {
+    let engine = fixture.server.engine();
     let (text, bytes) = match engine {
         Engine::MariaDb | Engine::MySql => ("TEXT CHARACTER SET utf8mb4", "LONGBLOB"),
         Engine::Postgres => ("TEXT", "BYTEA"),
@@ -39,14 +39,14 @@ pub(crate) fn written_by_one_and_read_by_the_other(site: &mut Site) {
     };
     let create =
         format!("CREATE TABLE samples (id BIGINT PRIMARY KEY, n BIGINT, word {text}, bytes {bytes})");
-    site.prepare(&["DROP TABLE IF EXISTS samples", &create]);
+    fixture.prepare(&["DROP TABLE IF EXISTS samples", &create]);
     let insert = match engine {
         Engine::MariaDb | Engine::MySql => "INSERT INTO samples VALUES (?, ?, ?, ?)",
         Engine::Postgres => "INSERT INTO samples VALUES ($1, $2, $3, $4)",
         engine @ (Engine::MongoDb | Engine::FerretDb) => panic!("{engine} is not asked in SQL"),
     };
     let samples = samples();
-    let (mut bare, mut oracle) = (Bare::connect(&site.plain()), site.oracle());
+    let (mut bare, mut oracle) = (Bare::connect(&fixture.plain()), fixture.oracle());
     let prepared = bare.prepare(insert).expect("ours prepares");
     for sample in &samples {
         let inserted = if sample.id % 2 == 0 {
@@ -65,16 +65,16 @@ pub(crate) fn written_by_one_and_read_by_the_other(site: &mut Site) {
     }
     let read = "SELECT * FROM samples ORDER BY id";
     let expected: Rows = samples.iter().map(|sample| row(engine, sample)).collect();
-    let mut client = ours::client(&site.plain()).expect("ours logs in");
+    let mut client = ours::client(&fixture.plain()).expect("ours logs in");
     assert_same("samples, as ours reads them", &ours::query(&mut client, read), &Ok(expected.clone()));
     assert_same("samples, as the oracle reads them", &Ok(expected), &oracle.query(read));
 }
 
 /// More NULLs than a byte has bits, and more parameters than are converted without allocating.
-pub(crate) fn many_parameters(site: &mut Site) {
-    let engine = site.server.engine();
+pub(crate) fn many_parameters(fixture: &mut Fixture) {
+    let engine = fixture.server.engine();
     let columns: Vec<String> = (0..MANY_COLUMNS).map(|column| format!("c{column} VARCHAR(20)")).collect();
-    site.prepare(&["DROP TABLE IF EXISTS wide", &format!("CREATE TABLE wide ({})", columns.join(", "))]);
+    fixture.prepare(&["DROP TABLE IF EXISTS wide", &format!("CREATE TABLE wide ({})", columns.join(", "))]);
     let marks: Vec<String> = (1..=MANY_COLUMNS)
         .map(|number| match engine {
             Engine::MariaDb | Engine::MySql => "?".to_owned(),
@@ -82,7 +82,7 @@ pub(crate) fn many_parameters(site: &mut Site) {
             engine @ (Engine::MongoDb | Engine::FerretDb) => panic!("{engine} is not asked in SQL"),
         })
         .collect();
-    let mut bare = Bare::connect(&site.plain());
+    let mut bare = Bare::connect(&fixture.plain());
     let prepared =
         bare.prepare(&format!("INSERT INTO wide VALUES ({})", marks.join(", "))).expect("ours prepares");
     let mut expected = Rows::new();
@@ -96,7 +96,7 @@ pub(crate) fn many_parameters(site: &mut Site) {
         assert_eq!(bare.execute(prepared, &params).map(|summary| summary.affected_rows), Ok(1));
         expected.push(row);
     }
-    assert_same("wide rows", &Ok(expected), &site.oracle().query("SELECT * FROM wide"));
+    assert_same("wide rows", &Ok(expected), &fixture.oracle().query("SELECT * FROM wide"));
 }
 
 fn samples() -> Vec<Sample> {

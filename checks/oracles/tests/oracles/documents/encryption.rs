@@ -21,8 +21,8 @@ use tempfile::NamedTempFile;
 
 use super::oracle::{Failure, Find, Kind, with_each};
 use super::ours::Ours;
+use crate::fixture::{Fixture, TlsVisit, Visit};
 use crate::logins::with_each_library;
-use crate::site::{Site, TlsVisit, Visit};
 
 /// Both drivers retry until this timeout.
 const SHORT_TIME_LIMIT: Duration = Duration::from_secs(2);
@@ -30,17 +30,17 @@ const SHORT_TIME_LIMIT: Duration = Duration::from_secs(2);
 const UNNAMED: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 2);
 const UNNAMED_TEXT: &str = "127.0.0.2";
 
-pub(super) fn tls(site: &mut Site) {
-    with_each(site, |site, kind| {
+pub(super) fn tls(fixture: &mut Fixture) {
+    with_each(fixture, |fixture, kind| {
         for version in [TlsVersion::Tls12, TlsVersion::Tls13] {
             for key in [ServerKey::P256, ServerKey::Rsa2048] {
                 let path = Path::tls(version, key);
-                site.server.install_certificate(key).expect("a certificate");
-                let visit = site.visit(path, kind.auth());
+                fixture.server.install_certificate(key).expect("a certificate");
+                let visit = fixture.visit(path, kind.auth());
                 assert_let_in(kind, &visit, &path.to_string());
             }
         }
-        let visit = site.visit(Path::tls(TlsVersion::Tls13, ServerKey::P256), kind.auth());
+        let visit = fixture.visit(Path::tls(TlsVersion::Tls13, ServerKey::P256), kind.auth());
         let stranger = authority();
         let other_authority = with_tls(&visit, |tls| stranger.path().clone_into(&mut tls.ca_file));
         assert_kept_out(kind, &other_authority, "another authority", "certificate");
@@ -53,25 +53,25 @@ pub(super) fn tls(site: &mut Site) {
     });
 }
 
-pub(super) fn certificates_of_clients(site: &mut Site) {
+pub(super) fn certificates_of_clients(fixture: &mut Fixture) {
     let mutual: Path = "tls1.3-p256+mtls".parse().expect("a path");
     let older: Path = "tls1.2-p256+mtls".parse().expect("a path");
-    with_each(site, |site, kind| {
+    with_each(fixture, |fixture, kind| {
         for path in [mutual, older] {
-            site.prepare_path(path, kind.auth());
-            let visit = site.visit(path, kind.auth());
+            fixture.prepare_path(path, kind.auth());
+            let visit = fixture.visit(path, kind.auth());
             assert_let_in(kind, &visit, "with a certificate");
             let without = with_tls(&visit, |tls| tls.identity = None);
             assert_kept_out(kind, &without, "without a certificate", "");
         }
-        site.prepare_path(Path::tls(TlsVersion::Tls13, ServerKey::P256), kind.auth());
+        fixture.prepare_path(Path::tls(TlsVersion::Tls13, ServerKey::P256), kind.auth());
     });
 }
 
-pub(super) fn plaintext_where_tls_is_expected(site: &mut Site) {
-    with_each(site, |site, kind| {
-        let plain = site.visit(Path::Plain, kind.auth());
-        let encrypted = site.visit(Path::tls(TlsVersion::Tls13, ServerKey::P256), kind.auth());
+pub(super) fn plaintext_where_tls_is_expected(fixture: &mut Fixture) {
+    with_each(fixture, |fixture, kind| {
+        let plain = fixture.visit(Path::Plain, kind.auth());
+        let encrypted = fixture.visit(Path::tls(TlsVersion::Tls13, ServerKey::P256), kind.auth());
         let unencrypted = Visit { address: encrypted.address, ..plain.clone() };
         assert_kept_out(kind, &unencrypted, "plaintext to a port for TLS", "");
         assert_let_in(kind, &plain, "as before");

@@ -6,18 +6,18 @@ use ciphertoll_model::Path;
 use super::oracle::{Find, Kind, with_each};
 use super::ours::{self, Ours};
 use super::samples::{COLLECTION, drop_samples};
-use crate::site::Site;
+use crate::fixture::Fixture;
 
 const DOCUMENTS: i32 = 40;
 
-pub(super) fn side_by_side(site: &mut Site) {
-    with_each(site, finds);
+pub(super) fn side_by_side(fixture: &mut Fixture) {
+    with_each(fixture, finds);
 }
 
-fn finds(site: &mut Site, kind: &Kind) {
-    let plain = site.visit(Path::Plain, kind.auth());
+fn finds(fixture: &mut Fixture, kind: &Kind) {
+    let plain = fixture.visit(Path::Plain, kind.auth());
     let mut ours = Ours::connect(&plain).expect("ours logs in");
-    let mut oracle = kind.visit(site);
+    let mut oracle = kind.visit(fixture);
     drop_samples(&mut oracle);
     assert_eq!(oracle.insert(COLLECTION, &numbered()), Ok(()));
     for (find, expected) in questions() {

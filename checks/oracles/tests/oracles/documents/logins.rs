@@ -6,8 +6,8 @@ use ciphertoll_model::{Auth, Path, ServerKey, TlsVersion};
 use super::oracle::{Failure, Find, Kind};
 use super::ours::Ours;
 use super::scram;
+use crate::fixture::{Fixture, Visit};
 use crate::logins::with_each_library;
-use crate::site::{Site, Visit};
 
 const PATHS: [Path; 3] = [
     Path::Plain,
@@ -15,15 +15,15 @@ const PATHS: [Path; 3] = [
     Path::tls(TlsVersion::Tls13, ServerKey::P256),
 ];
 
-pub(super) fn side_by_side(site: &mut Site) {
-    for kind in Kind::all(&site.cache) {
+pub(super) fn side_by_side(fixture: &mut Fixture) {
+    for kind in Kind::all(&fixture.cache) {
         if let Kind::Official = kind {
             continue;
         }
         for auth in [scram(), Auth::ScramSha1] {
-            site.server.prepare_auth(auth).expect("the server has both");
+            fixture.server.prepare_auth(auth).expect("the server has both");
             for path in PATHS {
-                both_log_in(&kind, &site.visit(path, auth), &format!("{auth} over {path}"));
+                both_log_in(&kind, &fixture.visit(path, auth), &format!("{auth} over {path}"));
             }
         }
     }
@@ -60,10 +60,10 @@ fn refusal<T>(outcome: Result<T, Failure>) -> (String, String, String) {
 
 /// `FerretDB` 1.24 ends a login with one more message even for `skipEmptyExchange`. pymongo and our client handle it; the
 /// official driver 3.9 fails. If this test fails, the driver has been fixed and should log in like pymongo.
-pub(super) fn the_official_drivers_scram(site: &mut Site) {
+pub(super) fn the_official_drivers_scram(fixture: &mut Fixture) {
     for auth in [scram(), Auth::ScramSha1] {
-        site.server.prepare_auth(auth).expect("the server has both");
-        let visit = site.visit(Path::Plain, auth);
+        fixture.server.prepare_auth(auth).expect("the server has both");
+        let visit = fixture.visit(Path::Plain, auth);
         let Err(Failure::Broken(reason)) = Kind::Official.connect(&visit) else {
             panic!("{auth}: the official driver logs in, or the server refuses it");
         };
@@ -71,6 +71,6 @@ pub(super) fn the_official_drivers_scram(site: &mut Site) {
         let ours = Ours::connect(&visit).unwrap_or_else(|failure| panic!("ours, {auth}: {failure:?}"));
         drop(ours);
     }
-    let mut ours = Ours::connect(&site.visit(Path::Plain, scram())).expect("ours logs in");
+    let mut ours = Ours::connect(&fixture.visit(Path::Plain, scram())).expect("ours logs in");
     assert!(ours.find(&Find::all("nothing")).is_ok_and(|found| found.is_empty()));
 }

@@ -16,8 +16,8 @@ use tokio::runtime::Runtime;
 
 use super::oracle::{Failure, Find, Outcome};
 use crate::answer::{Answer, Refusal};
+use crate::fixture::{TlsVisit, Visit};
 use crate::oracle::runtime;
-use crate::site::{TlsVisit, Visit};
 
 /// A client of the driver's.
 pub(super) struct Official {

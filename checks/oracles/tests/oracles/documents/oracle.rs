@@ -9,8 +9,8 @@ use super::official::Official;
 use super::pymongo::{Environment, Pymongo};
 use super::scram;
 use crate::answer::{Answer, Refusal};
+use crate::fixture::{Fixture, Visit};
 use crate::say;
-use crate::site::{Site, Visit};
 
 /// A connection, or why there is none.
 pub(super) type Outcome<T> = Result<T, Failure>;
@@ -94,8 +94,8 @@ impl Kind {
     }
 
     /// Over plain TCP, on a prepared server.
-    pub(super) fn visit(&self, site: &Site) -> Oracle {
-        let connected = self.connect(&site.visit(ciphertoll_model::Path::Plain, self.auth()));
+    pub(super) fn visit(&self, fixture: &Fixture) -> Oracle {
+        let connected = self.connect(&fixture.visit(ciphertoll_model::Path::Plain, self.auth()));
         connected.unwrap_or_else(|failure| panic!("{}: {failure:?}", self.name()))
     }
 }
@@ -124,11 +124,11 @@ impl Oracle {
 }
 
 /// Runs `case` for each installed driver, on a server that accepts its login.
-pub(super) fn with_each(site: &mut Site, case: impl Fn(&mut Site, &Kind)) {
-    for kind in Kind::all(&site.cache) {
-        site.server.prepare_auth(kind.auth()).expect("the server lets it in");
-        case(site, &kind);
+pub(super) fn with_each(fixture: &mut Fixture, case: impl Fn(&mut Fixture, &Kind)) {
+    for kind in Kind::all(&fixture.cache) {
+        fixture.server.prepare_auth(kind.auth()).expect("the server lets it in");
+        case(fixture, &kind);
         say(&format!("  beside {}", kind.name()));
     }
-    site.server.prepare_auth(scram()).expect("the server has its accounts again");
+    fixture.server.prepare_auth(scram()).expect("the server has its accounts again");
 }

@@ -13,8 +13,8 @@ use ciphertoll_wire::session;
 
 use super::oracle::{Failure, Find, Outcome};
 use crate::answer::{Answer, Refusal};
+use crate::fixture::Visit;
 use crate::ours;
-use crate::site::Visit;
 
 /// Above the largest result of any case.
 const LIMIT_BYTES: usize = 64 << 20;

@@ -18,7 +18,7 @@ use tempfile::NamedTempFile;
 use super::convert;
 use super::oracle::{Failure, Find, Outcome};
 use crate::answer::{Answer, Refusal};
-use crate::site::Visit;
+use crate::fixture::Visit;
 
 const DRIVER: &str = "pymongo";
 /// Irrelevant, as nothing is measured.

@@ -8,19 +8,19 @@ use super::ours::Ours;
 use super::samples::{COLLECTION, drop_samples};
 use super::scram;
 use crate::answer::{Answer, Refusal, assert_refused_with};
-use crate::site::Site;
+use crate::fixture::Fixture;
 
-pub(super) fn side_by_side(site: &mut Site) {
-    with_each(site, |site, kind| {
-        commands(site, kind);
-        site.server.prepare_auth(scram()).expect("the server has accounts");
-        who_has_not_logged_in(site, kind);
+pub(super) fn side_by_side(fixture: &mut Fixture) {
+    with_each(fixture, |fixture, kind| {
+        commands(fixture, kind);
+        fixture.server.prepare_auth(scram()).expect("the server has accounts");
+        who_has_not_logged_in(fixture, kind);
     });
 }
 
-fn commands(site: &mut Site, kind: &Kind) {
-    let mut ours = Ours::connect(&site.visit(Path::Plain, kind.auth())).expect("ours logs in");
-    let mut oracle = kind.visit(site);
+fn commands(fixture: &mut Fixture, kind: &Kind) {
+    let mut ours = Ours::connect(&fixture.visit(Path::Plain, kind.auth())).expect("ours logs in");
+    let mut oracle = kind.visit(fixture);
     drop_samples(&mut oracle);
     let once = [doc! { "_id": 1, "word": "once" }];
     assert_eq!(oracle.insert(COLLECTION, &once), Ok(()));
@@ -44,8 +44,8 @@ fn commands(site: &mut Site, kind: &Kind) {
 }
 
 /// On a server with accounts.
-fn who_has_not_logged_in(site: &Site, kind: &Kind) {
-    let stranger = site.visit(Path::Plain, Auth::Trust);
+fn who_has_not_logged_in(fixture: &Fixture, kind: &Kind) {
+    let stranger = fixture.visit(Path::Plain, Auth::Trust);
     let count = doc! { "count": COLLECTION };
     let ours = Ours::connect(&stranger).expect("a hello is free").command(&count);
     let oracle = match kind.connect(&stranger) {

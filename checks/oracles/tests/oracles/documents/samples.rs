@@ -13,7 +13,7 @@ use rand::{RngExt, SeedableRng};
 use super::convert::{is_same_json, regex};
 use super::oracle::{Find, Kind, Oracle, with_each};
 use super::ours::Ours;
-use crate::site::Site;
+use crate::fixture::Fixture;
 
 /// A fixed seed, so that failures can be reproduced.
 const SEED: u64 = 0x0_7ac1e;
@@ -28,21 +28,21 @@ const INSERTED_AT_ONCE: usize = 50;
 /// Milliseconds of the years 1 to 9999, which every library supports.
 const DATES: (i64, i64) = (-62_135_596_800_000, 253_402_300_799_999);
 
-pub(super) fn each_type(site: &mut Site) {
-    with_each(site, |site, kind| written_by_each(site, kind, &types()));
+pub(super) fn each_type(fixture: &mut Fixture) {
+    with_each(fixture, |fixture, kind| written_by_each(fixture, kind, &types()));
 }
 
-pub(super) fn random_ones(site: &mut Site) {
+pub(super) fn random_ones(fixture: &mut Fixture) {
     let mut random = StdRng::seed_from_u64(SEED);
     let documents: Vec<Document> = (0..RANDOM_DOCUMENTS).map(|id| random_document(&mut random, id)).collect();
-    with_each(site, |site, kind| written_by_each(site, kind, &documents));
+    with_each(fixture, |fixture, kind| written_by_each(fixture, kind, &documents));
 }
 
 /// Our client writes the documents with an even number, the oracle the others; both read all.
-fn written_by_each(site: &Site, kind: &Kind, documents: &[Document]) {
-    let plain = site.visit(Path::Plain, kind.auth());
+fn written_by_each(fixture: &Fixture, kind: &Kind, documents: &[Document]) {
+    let plain = fixture.visit(Path::Plain, kind.auth());
     let mut ours = Ours::connect(&plain).expect("ours logs in");
-    let mut oracle = kind.visit(site);
+    let mut oracle = kind.visit(fixture);
     drop_samples(&mut oracle);
     let (even, odd): (Vec<_>, Vec<_>) = documents.iter().cloned().enumerate().partition(|(n, _)| n % 2 == 0);
     for part in even.chunks(INSERTED_AT_ONCE) {

@@ -14,8 +14,8 @@ use ciphertoll_wire::session::Login;
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestCaseError, TestRunner};
 
+use crate::fixture::Fixture;
 use crate::ours;
-use crate::site::Site;
 
 const CASES: u32 = 500;
 /// The minimum of texts that the server must accept; with fewer the comparison shows little.
@@ -40,10 +40,10 @@ const PIECES: [&str; 25] = [
     "/*M!", "/*+ ", "\n", ";", " ", "x", "é", MARK, MARK,
 ];
 
-pub(super) fn settings_are_found_where_the_server_finds_them(site: &mut Site) {
-    let Login::MySql(login) = ours::login(&site.plain()) else { unreachable!("another protocol's login") };
+pub(super) fn settings_are_found_where_the_server_finds_them(fixture: &mut Fixture) {
+    let Login::MySql(login) = ours::login(&fixture.plain()) else { unreachable!("another protocol's login") };
     let login = mysql::MySqlLogin { statements: StatementsPerQuery::Several, ..(*login).clone() };
-    let client = Client::connect(&site.plain().address, Login::MySql(Arc::new(login)), None);
+    let client = Client::connect(&fixture.plain().address, Login::MySql(Arc::new(login)), None);
     let client = RefCell::new(client.expect("the login succeeds"));
     for (mode, escapes) in [
         ("", Escapes::Backslash),

@@ -5,8 +5,8 @@ mod refusals;
 mod rows;
 
 use crate::Case;
+use crate::fixture::Fixture;
 use crate::oracle::{MySqlOracle, Oracle};
-use crate::site::Site;
 
 pub(crate) const CASES: [Case; 10] = [
     ("rows: values of every type", rows::values_of_every_type),
@@ -21,8 +21,8 @@ pub(crate) const CASES: [Case; 10] = [
     ("refusals: of logins", refusals::of_logins),
 ];
 
-fn oracle(site: &Site) -> MySqlOracle {
-    match site.oracle() {
+fn oracle(fixture: &Fixture) -> MySqlOracle {
+    match fixture.oracle() {
         Oracle::MySql(oracle) => *oracle,
         Oracle::Postgres(_) => unreachable!("another protocol's driver"),
     }

@@ -3,9 +3,9 @@
 use ciphertoll_model::{Auth, Engine, Path, ServerKey, TlsVersion};
 
 use crate::answer::{assert_refused, assert_same};
+use crate::fixture::{Fixture, Visit};
 use crate::oracle;
 use crate::ours::{self, Bare};
-use crate::site::{Site, Visit};
 
 use super::rows::create_many;
 
@@ -24,15 +24,15 @@ const REFUSED: [(&str, &str); 6] = [
     ("", "42000"),
 ];
 
-pub(super) fn of_statements(site: &mut Site) {
-    site.prepare(&[
+pub(super) fn of_statements(fixture: &mut Fixture) {
+    fixture.prepare(&[
         "DROP TABLE IF EXISTS refusing",
         "CREATE TABLE refusing (id INT PRIMARY KEY)",
         "INSERT INTO refusing VALUES (1)",
     ]);
-    let mut client = ours::client(&site.plain()).expect("ours logs in");
-    let mut oracle = super::oracle(site);
-    let mut bare = Bare::connect(&site.plain());
+    let mut client = ours::client(&fixture.plain()).expect("ours logs in");
+    let mut oracle = super::oracle(fixture);
+    let mut bare = Bare::connect(&fixture.plain());
     for (sql, state) in REFUSED {
         assert_refused(sql, state, ours::query(&mut client, sql), oracle.query(sql));
         let prepared = bare.prepare(sql).and_then(|prepared| bare.execute(prepared, &[]));
@@ -42,19 +42,19 @@ pub(super) fn of_statements(site: &mut Site) {
     }
 }
 
-pub(super) fn in_the_middle_of_rows(site: &mut Site) {
-    create_many(site);
-    let mut client = ours::client(&site.plain()).expect("ours logs in");
-    let mut oracle = site.oracle();
+pub(super) fn in_the_middle_of_rows(fixture: &mut Fixture) {
+    create_many(fixture);
+    let mut client = ours::client(&fixture.plain()).expect("ours logs in");
+    let mut oracle = fixture.oracle();
     let sql = "SELECT 9223372036854775800 + id FROM many ORDER BY id";
     assert_refused(sql, "22003", ours::query(&mut client, sql), oracle.query(sql));
     assert_same("SELECT 1", &ours::query(&mut client, "SELECT 1"), &oracle.query("SELECT 1"));
 }
 
-pub(super) fn of_logins(site: &mut Site) {
-    let default = Auth::default_of(site.server.engine());
+pub(super) fn of_logins(fixture: &mut Fixture) {
+    let default = Auth::default_of(fixture.server.engine());
     for path in [Path::Plain, Path::Unix, Path::tls(TlsVersion::Tls13, ServerKey::P256)] {
-        let visit = site.visit(path, default);
+        let visit = fixture.visit(path, default);
         let wrong_password = Visit { password: b"wrong".to_vec(), ..visit.clone() };
         let no_password = Visit { password: Vec::new(), ..visit.clone() };
         let unknown_account = Visit { user: "absent".to_owned(), ..visit.clone() };
@@ -67,26 +67,26 @@ pub(super) fn of_logins(site: &mut Site) {
         ] {
             // To hide which accounts exist, MySQL requests an arbitrary plugin for an unknown one, perhaps one that
             // neither client supports.
-            if what == UNKNOWN && site.server.engine() == Engine::MySql {
+            if what == UNKNOWN && fixture.server.engine() == Engine::MySql {
                 continue;
             }
             assert_refused(what, state, ours::client(&visit), oracle::connect(&visit));
         }
     }
-    too_many_connections(site);
+    too_many_connections(fixture);
 }
 
 /// The limit of one account; the server's own limit is too high for a test.
-fn too_many_connections(site: &Site) {
-    let mut control = ours::client(&site.control()).expect("the lab's own account logs in");
+fn too_many_connections(fixture: &Fixture) {
+    let mut control = ours::client(&fixture.control()).expect("the lab's own account logs in");
     let create = format!("CREATE USER '{LONELY}'@'%' IDENTIFIED BY 'x' WITH MAX_USER_CONNECTIONS 1");
     for sql in [format!("DROP USER IF EXISTS '{LONELY}'@'%'"), create] {
         control.execute(&sql).expect("it may make accounts");
     }
     control.execute(&format!("GRANT ALL ON sbtest.* TO '{LONELY}'@'%'")).expect("it may grant");
     // Over TLS, where MySQL accepts accounts that it has not cached, too.
-    let default = Auth::default_of(site.server.engine());
-    let anybody = site.visit(Path::tls(TlsVersion::Tls13, ServerKey::P256), default);
+    let default = Auth::default_of(fixture.server.engine());
+    let anybody = fixture.visit(Path::tls(TlsVersion::Tls13, ServerKey::P256), default);
     let visit = Visit { user: LONELY.to_owned(), password: b"x".to_vec(), ..anybody };
     let first = oracle::connect(&visit).expect("one is allowed");
     assert_refused("a second connection", "42000", ours::client(&visit), oracle::connect(&visit));

@@ -4,8 +4,8 @@ use ciphertoll_model::{Auth, Path, ServerKey, TlsVersion};
 use ciphertoll_wire::session::Value;
 
 use crate::answer::{Rows, assert_same};
+use crate::fixture::Fixture;
 use crate::ours::{self, Bare};
-use crate::site::Site;
 
 const PATHS: [Path; 4] = [
     Path::Plain,
@@ -54,14 +54,14 @@ const CELL_HEAD_BYTES: usize = 4;
 /// The payload of a full packet.
 const FULL_PACKET_BYTES: usize = (1 << 24) - 1;
 
-pub(super) fn values_of_every_type(site: &mut Site) {
-    site.prepare(&["DROP TABLE IF EXISTS kinds", CREATE_KINDS]);
-    site.prepare(&INSERT_KINDS);
-    let mut oracle = site.oracle();
+pub(super) fn values_of_every_type(fixture: &mut Fixture) {
+    fixture.prepare(&["DROP TABLE IF EXISTS kinds", CREATE_KINDS]);
+    fixture.prepare(&INSERT_KINDS);
+    let mut oracle = fixture.oracle();
     for sql in READ_KINDS {
         let expected = oracle.query(sql);
         for path in PATHS {
-            let visit = site.visit(path, Auth::default_of(site.server.engine()));
+            let visit = fixture.visit(path, Auth::default_of(fixture.server.engine()));
             let mut client = ours::client(&visit).expect("ours logs in");
             assert_same(sql, &ours::query(&mut client, sql), &expected);
         }
@@ -69,12 +69,12 @@ pub(super) fn values_of_every_type(site: &mut Site) {
     assert_eq!(oracle.query(READ_KINDS[0]).map(|rows| rows.len()), Ok(INSERT_KINDS.len()));
 }
 
-pub(super) fn many_rows(site: &mut Site) {
-    create_many(site);
-    let expected = site.oracle().query(READ_MANY);
+pub(super) fn many_rows(fixture: &mut Fixture) {
+    create_many(fixture);
+    let expected = fixture.oracle().query(READ_MANY);
     assert_eq!(expected.as_ref().map(Vec::len), Ok(10_000));
     for path in PATHS {
-        let visit = site.visit(path, Auth::default_of(site.server.engine()));
+        let visit = fixture.visit(path, Auth::default_of(fixture.server.engine()));
         let mut client = ours::client(&visit).expect("ours logs in");
         assert_same(READ_MANY, &ours::query(&mut client, READ_MANY), &expected);
         // The counting reader gives the same.
@@ -83,8 +83,8 @@ pub(super) fn many_rows(site: &mut Site) {
     }
 }
 
-pub(super) fn larger_than_a_packet(site: &mut Site) {
-    site.prepare(&[
+pub(super) fn larger_than_a_packet(fixture: &mut Fixture) {
+    fixture.prepare(&[
         "DROP TABLE IF EXISTS large",
         "CREATE TABLE large (id INT PRIMARY KEY, a LONGBLOB, b LONGBLOB)",
         &format!("INSERT INTO large VALUES (1, REPEAT('a', {LARGE_CELL_BYTES}), NULL), (2, 'small', 'row')"),
@@ -101,9 +101,9 @@ pub(super) fn larger_than_a_packet(site: &mut Site) {
     statements.extend(
         [FULL_PACKET_BYTES, FULL_PACKET_BYTES + 1].map(|bytes| format!("SELECT REPEAT('x', {bytes})")),
     );
-    let mut oracle = super::oracle(site);
+    let mut oracle = super::oracle(fixture);
     for path in PATHS {
-        let mut bare = Bare::connect(&site.visit(path, Auth::default_of(site.server.engine())));
+        let mut bare = Bare::connect(&fixture.visit(path, Auth::default_of(fixture.server.engine())));
         for sql in &statements {
             let expected = oracle.query(sql);
             assert_same(sql, &bare.query(sql), &expected);
@@ -116,13 +116,13 @@ pub(super) fn larger_than_a_packet(site: &mut Site) {
         let rows = oracle.execute(sql, 0).expect("the oracle executes");
         assert_eq!((summary.rows, summary.row_bytes), (2, binary_bytes(&rows)));
     }
-    statements_as_large_as_a_packet(site);
+    statements_as_large_as_a_packet(fixture);
 }
 
 /// A full packet is followed by another one in this direction, too. By default servers accept no more than this.
-fn statements_as_large_as_a_packet(site: &Site) {
-    let mut bare = Bare::connect(&site.plain());
-    let mut oracle = site.oracle();
+fn statements_as_large_as_a_packet(fixture: &Fixture) {
+    let mut bare = Bare::connect(&fixture.plain());
+    let mut oracle = fixture.oracle();
     let command = 1;
     for payload in [FULL_PACKET_BYTES - 1, FULL_PACKET_BYTES] {
         let cell = "x".repeat(payload - command - "SELECT LENGTH('')".len());
@@ -134,22 +134,22 @@ fn statements_as_large_as_a_packet(site: &Site) {
     }
 }
 
-pub(super) fn several_results(site: &mut Site) {
-    create_many(site);
-    site.prepare(&[
+pub(super) fn several_results(fixture: &mut Fixture) {
+    create_many(fixture);
+    fixture.prepare(&[
         "DROP PROCEDURE IF EXISTS several",
         "CREATE PROCEDURE several(IN most INT) BEGIN SELECT 1, 'one'; SELECT id FROM many WHERE id < most; \
          SELECT 2 FROM many WHERE id < 0; UPDATE many SET word = 'changed' WHERE id < most; SELECT NULL; END",
         "DROP PROCEDURE IF EXISTS failing",
         "CREATE PROCEDURE failing() BEGIN SELECT 1; SELECT * FROM absent; SELECT 2; END",
     ]);
-    let mut client = ours::client(&site.plain()).expect("ours logs in");
-    let mut oracle = site.oracle();
+    let mut client = ours::client(&fixture.plain()).expect("ours logs in");
+    let mut oracle = fixture.oracle();
     for sql in ["CALL several(7)", "CALL several(0)", "CALL several(5000)", "CALL failing()", "SELECT 1"] {
         assert_same(sql, &ours::query(&mut client, sql), &oracle.query(sql));
     }
     // For a prepared CALL, too: all of its results are read, and the next response belongs to the next statement.
-    let mut bare = Bare::connect(&site.plain());
+    let mut bare = Bare::connect(&fixture.plain());
     let prepared = bare.prepare("CALL several(?)").expect("ours prepares");
     for most in [3, 0] {
         let summary = bare.execute(prepared, &[Value::I64(most)]).expect("ours executes");
@@ -158,11 +158,11 @@ pub(super) fn several_results(site: &mut Site) {
     assert_eq!(bare.query("SELECT 5"), Ok(vec![vec![Some(b"5".to_vec())]]));
 }
 
-pub(super) fn prepared_statements(site: &mut Site) {
-    site.prepare(&["DROP TABLE IF EXISTS kinds", CREATE_KINDS]);
-    site.prepare(&INSERT_KINDS);
-    let mut bare = Bare::connect(&site.plain());
-    let mut oracle = super::oracle(site);
+pub(super) fn prepared_statements(fixture: &mut Fixture) {
+    fixture.prepare(&["DROP TABLE IF EXISTS kinds", CREATE_KINDS]);
+    fixture.prepare(&INSERT_KINDS);
+    let mut bare = Bare::connect(&fixture.plain());
+    let mut oracle = super::oracle(fixture);
     // Nine columns, so that the null bitmap, which starts at its third bit, takes two bytes.
     for sql in [
         "SELECT word FROM kinds WHERE id >= ? ORDER BY id",
@@ -177,11 +177,11 @@ pub(super) fn prepared_statements(site: &mut Site) {
     }
 }
 
-pub(super) fn counts_of_rows_changed(site: &mut Site) {
-    create_many(site);
-    site.prepare(&["DROP TABLE IF EXISTS changed", "CREATE TABLE changed (id INT PRIMARY KEY, n INT)"]);
-    let mut bare = Bare::connect(&site.plain());
-    let mut oracle = site.oracle();
+pub(super) fn counts_of_rows_changed(fixture: &mut Fixture) {
+    create_many(fixture);
+    fixture.prepare(&["DROP TABLE IF EXISTS changed", "CREATE TABLE changed (id INT PRIMARY KEY, n INT)"]);
+    let mut bare = Bare::connect(&fixture.plain());
+    let mut oracle = fixture.oracle();
     for sql in [
         "INSERT INTO changed VALUES (1, 1), (2, 2), (3, 3)",
         "UPDATE changed SET n = 9 WHERE id > 1",
@@ -200,9 +200,9 @@ pub(super) fn counts_of_rows_changed(site: &mut Site) {
     }
 }
 
-pub(super) fn create_many(site: &Site) {
-    site.prepare(&["DROP TABLE IF EXISTS many", "DROP TABLE IF EXISTS digits"]);
-    site.prepare(&CREATE_MANY);
+pub(super) fn create_many(fixture: &Fixture) {
+    fixture.prepare(&["DROP TABLE IF EXISTS many", "DROP TABLE IF EXISTS digits"]);
+    fixture.prepare(&CREATE_MANY);
 }
 
 /// The payload of these rows in the text protocol ("Text Resultset Row").

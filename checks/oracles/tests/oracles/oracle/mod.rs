@@ -9,8 +9,8 @@ use tokio::runtime::{Builder, Runtime};
 pub(crate) use self::mysql::MySqlOracle;
 pub(crate) use self::postgres::PostgresOracle;
 use crate::answer::Answer;
+use crate::fixture::Visit;
 use crate::samples::Sample;
-use crate::site::Visit;
 
 /// A connection of an independent driver.
 pub(crate) enum Oracle {

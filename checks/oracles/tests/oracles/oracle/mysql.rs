@@ -13,8 +13,8 @@ use tokio::runtime::Runtime;
 
 use super::runtime;
 use crate::answer::{Answer, Refusal, Rows};
+use crate::fixture::{TlsVisit, Visit};
 use crate::samples::Sample;
-use crate::site::{TlsVisit, Visit};
 
 /// Above every server's limit; the driver would apply the server's limit to rows, too.
 const MAX_PACKET_BYTES: usize = 1 << 30;

@@ -15,8 +15,8 @@ use tokio_postgres::{Client, Config, Error, NoTls, SimpleQueryMessage, SimpleQue
 
 use super::runtime;
 use crate::answer::{Answer, Refusal};
+use crate::fixture::{TlsVisit, Visit};
 use crate::samples::Sample;
-use crate::site::{TlsVisit, Visit};
 
 /// A connection of `tokio-postgres`'.
 pub(crate) struct PostgresOracle {

@@ -5,8 +5,8 @@ use std::fmt::Write;
 use ciphertoll_wire::postgres::CopyOutReader;
 
 use crate::answer::{Answer, assert_refused, assert_same};
+use crate::fixture::Fixture;
 use crate::ours::{self, Bare};
-use crate::site::Site;
 
 const IN: &str = "COPY copied FROM STDIN";
 const OUT: &str = "COPY (SELECT * FROM copied ORDER BY id) TO STDOUT";
@@ -15,13 +15,13 @@ const ROWS: u64 = 5_000;
 /// Rows are cut anywhere.
 const PIECE_BYTES: usize = 777;
 
-pub(super) fn in_and_out(site: &mut Site) {
-    let mut client = ours::client(&site.plain()).expect("ours logs in");
-    let mut bare = Bare::connect(&site.plain());
-    let mut oracle = super::oracle(site);
+pub(super) fn in_and_out(fixture: &mut Fixture) {
+    let mut client = ours::client(&fixture.plain()).expect("ours logs in");
+    let mut bare = Bare::connect(&fixture.plain());
+    let mut oracle = super::oracle(fixture);
     let data = data();
 
-    create(site);
+    create(fixture);
     let pieces = data.chunks(PIECE_BYTES).map(<[u8]>::to_vec);
     assert_eq!(ours::refused(client.copy_in(IN, pieces)), Ok(ROWS));
     let rows = oracle.query("SELECT * FROM copied ORDER BY id");
@@ -30,27 +30,27 @@ pub(super) fn in_and_out(site: &mut Site) {
     assert_eq!(copy_out(&mut bare, OUT).as_ref(), Ok(&data));
     assert_eq!(copy_out(&mut bare, BINARY_OUT), oracle.copy_out(BINARY_OUT));
 
-    create(site);
+    create(fixture);
     assert_eq!(oracle.copy_in(IN, data), Ok(ROWS));
     assert_same("copied by the oracle", &bare.query("SELECT * FROM copied ORDER BY id"), &rows);
 
-    create(site);
+    create(fixture);
     assert_eq!(copy_out(&mut bare, OUT), Ok(Vec::new()));
     assert_eq!(ours::refused(client.copy_in(IN, [])), Ok(0));
 }
 
-pub(super) fn refused(site: &mut Site) {
-    create(site);
-    let mut client = ours::client(&site.plain()).expect("ours logs in");
-    let mut bare = Bare::connect(&site.plain());
-    let mut oracle = super::oracle(site);
+pub(super) fn refused(fixture: &mut Fixture) {
+    create(fixture);
+    let mut client = ours::client(&fixture.plain()).expect("ours logs in");
+    let mut bare = Bare::connect(&fixture.plain());
+    let mut oracle = super::oracle(fixture);
     let wrong = b"1\tone\nnot a number\ttwo\n";
     let ours = ours::refused(client.copy_in(IN, [wrong.to_vec()]));
     assert_refused("wrong data", "22P02", ours, oracle.copy_in(IN, wrong.to_vec()));
     for (sql, state) in [("COPY absent FROM STDIN", "42P01"), ("COPY copied FRM STDIN", "42601")] {
         let ours = ours::refused(client.copy_in(sql, []));
         // The driver loses synchronization after a COPY that is refused before any data, as the next COPY shows.
-        let mut oracle = super::oracle(site);
+        let mut oracle = super::oracle(fixture);
         assert_refused(sql, state, ours, oracle.copy_in(sql, Vec::new()));
     }
     // After some of the data.
@@ -61,8 +61,8 @@ pub(super) fn refused(site: &mut Site) {
     }
 }
 
-fn create(site: &Site) {
-    site.prepare(&["DROP TABLE IF EXISTS copied", "CREATE TABLE copied (id INTEGER, word TEXT)"]);
+fn create(fixture: &Fixture) {
+    fixture.prepare(&["DROP TABLE IF EXISTS copied", "CREATE TABLE copied (id INTEGER, word TEXT)"]);
 }
 
 /// Rows as COPY writes them.

@@ -11,8 +11,8 @@ use ciphertoll_wire::postgres::sql::{Effects, StringSyntax};
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestCaseError, TestRunner};
 
+use crate::fixture::Fixture;
 use crate::ours;
-use crate::site::Site;
 
 const CASES: u32 = 1_000;
 /// The minimum of texts that the server must accept; with fewer the comparison shows little.
@@ -26,8 +26,8 @@ const PIECES: [&str; 28] = [
     "\n", "\r", ";", " ", "E", "e'", "x", "é", "U&", MARK, MARK,
 ];
 
-pub(super) fn statements_are_found_where_the_server_finds_them(site: &mut Site) {
-    let mut client = ours::client(&site.plain()).expect("the login succeeds");
+pub(super) fn statements_are_found_where_the_server_finds_them(fixture: &mut Fixture) {
+    let mut client = ours::client(&fixture.plain()).expect("the login succeeds");
     for (strings, value) in [(StringSyntax::Standard, "on"), (StringSyntax::Escaped, "off")] {
         let begin = format!(
             "SET standard_conforming_strings = {value}; SET escape_string_warning = off; \

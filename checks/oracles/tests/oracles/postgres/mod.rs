@@ -6,8 +6,8 @@ mod refusals;
 mod rows;
 
 use crate::Case;
+use crate::fixture::Fixture;
 use crate::oracle::{Oracle, PostgresOracle};
-use crate::site::Site;
 
 pub(crate) const CASES: [Case; 11] = [
     ("rows: values of every type", rows::values_of_every_type),
@@ -23,8 +23,8 @@ pub(crate) const CASES: [Case; 11] = [
     ("refusals: of logins", refusals::of_logins),
 ];
 
-fn oracle(site: &Site) -> PostgresOracle {
-    match site.oracle() {
+fn oracle(fixture: &Fixture) -> PostgresOracle {
+    match fixture.oracle() {
         Oracle::Postgres(oracle) => *oracle,
         Oracle::MySql(_) => unreachable!("another protocol's driver"),
     }

@@ -3,9 +3,9 @@
 use ciphertoll_model::{Auth, Path, ServerKey, TlsVersion};
 
 use crate::answer::{assert_refused, assert_same};
+use crate::fixture::{Fixture, Visit};
 use crate::oracle;
 use crate::ours::{self, Bare};
-use crate::site::{Site, Visit};
 
 /// Statements and the SQL state that they are refused with.
 const REFUSED: [(&str, &str); 8] = [
@@ -19,15 +19,15 @@ const REFUSED: [(&str, &str); 8] = [
     ("DO $$ BEGIN RAISE EXCEPTION 'words of one''s own 🦀' USING ERRCODE = 'XY123'; END $$", "XY123"),
 ];
 
-pub(super) fn of_statements(site: &mut Site) {
-    site.prepare(&[
+pub(super) fn of_statements(fixture: &mut Fixture) {
+    fixture.prepare(&[
         "DROP TABLE IF EXISTS refusing",
         "CREATE TABLE refusing (id INTEGER PRIMARY KEY)",
         "INSERT INTO refusing VALUES (1)",
     ]);
-    let mut client = ours::client(&site.plain()).expect("ours logs in");
-    let mut oracle = super::oracle(site);
-    let mut bare = Bare::connect(&site.plain());
+    let mut client = ours::client(&fixture.plain()).expect("ours logs in");
+    let mut oracle = super::oracle(fixture);
+    let mut bare = Bare::connect(&fixture.plain());
     for (sql, state) in REFUSED {
         assert_refused(sql, state, ours::query(&mut client, sql), oracle.query(sql));
         let prepared = bare.prepare(sql).and_then(|prepared| bare.execute(prepared, &[]));
@@ -37,10 +37,10 @@ pub(super) fn of_statements(site: &mut Site) {
     }
 }
 
-pub(super) fn in_the_middle_of_rows(site: &mut Site) {
-    let mut client = ours::client(&site.plain()).expect("ours logs in");
-    let mut oracle = site.oracle();
-    let mut bare = Bare::connect(&site.plain());
+pub(super) fn in_the_middle_of_rows(fixture: &mut Fixture) {
+    let mut client = ours::client(&fixture.plain()).expect("ours logs in");
+    let mut oracle = fixture.oracle();
+    let mut bare = Bare::connect(&fixture.plain());
     // Early and so late that many rows have been sent.
     for bad in [3, 9_000] {
         let sql = format!("SELECT 100 / ({bad} - n) FROM generate_series(1, 10000) n");
@@ -55,10 +55,10 @@ pub(super) fn in_the_middle_of_rows(site: &mut Site) {
     }
 }
 
-pub(super) fn of_logins(site: &mut Site) {
-    let default = Auth::default_of(site.server.engine());
+pub(super) fn of_logins(fixture: &mut Fixture) {
+    let default = Auth::default_of(fixture.server.engine());
     for path in [Path::Plain, Path::Unix, Path::tls(TlsVersion::Tls13, ServerKey::P256)] {
-        let visit = site.visit(path, default);
+        let visit = fixture.visit(path, default);
         let wrong_password = Visit { password: b"wrong".to_vec(), ..visit.clone() };
         let unknown_role = Visit { user: "absent".to_owned(), ..visit.clone() };
         let another_database = Visit { database: "absent".to_owned(), ..visit };
@@ -71,15 +71,15 @@ pub(super) fn of_logins(site: &mut Site) {
             assert_refused(what, state, ours::client(&visit), oracle::connect(&visit));
         }
     }
-    let absent = Visit { database: "absent".to_owned(), ..site.control() };
+    let absent = Visit { database: "absent".to_owned(), ..fixture.control() };
     assert_refused("an unknown database", "3D000", ours::client(&absent), oracle::connect(&absent));
-    too_many_connections(site);
+    too_many_connections(fixture);
 }
 
 /// The limit of one role; the server's own limit is too high for a test.
-fn too_many_connections(site: &Site) {
-    let visit = site.plain();
-    let mut control = ours::client(&site.control()).expect("the lab's own role logs in");
+fn too_many_connections(fixture: &Fixture) {
+    let visit = fixture.plain();
+    let mut control = ours::client(&fixture.control()).expect("the lab's own role logs in");
     let mut limit = |most: i32| {
         control
             .execute(&format!("ALTER ROLE {} CONNECTION LIMIT {most}", visit.user))

@@ -4,8 +4,8 @@ use ciphertoll_model::{Auth, Path, ServerKey, TlsVersion};
 use ciphertoll_wire::session::Value;
 
 use crate::answer::assert_same;
+use crate::fixture::Fixture;
 use crate::ours::{self, Bare};
-use crate::site::Site;
 
 const PATHS: [Path; 4] = [
     Path::Plain,
@@ -46,13 +46,13 @@ const READ_KINDS: [&str; 7] = [
 const READ_MANY: &str = "SELECT n, repeat('w', n % 300), nullif(n % 7, 0) FROM generate_series(1, 10000) n";
 const READ_LARGE: &str = "SELECT repeat('x', 17000000), 1 UNION ALL SELECT 'small', 2 ORDER BY 2";
 
-pub(super) fn values_of_every_type(site: &mut Site) {
-    create_kinds(site);
-    let mut oracle = site.oracle();
+pub(super) fn values_of_every_type(fixture: &mut Fixture) {
+    create_kinds(fixture);
+    let mut oracle = fixture.oracle();
     for sql in READ_KINDS {
         let expected = oracle.query(sql);
         for path in PATHS {
-            let visit = site.visit(path, Auth::default_of(site.server.engine()));
+            let visit = fixture.visit(path, Auth::default_of(fixture.server.engine()));
             let mut client = ours::client(&visit).expect("ours logs in");
             assert_same(sql, &ours::query(&mut client, sql), &expected);
         }
@@ -60,12 +60,12 @@ pub(super) fn values_of_every_type(site: &mut Site) {
     assert_eq!(oracle.query(READ_KINDS[0]).map(|rows| rows.len()), Ok(INSERT_KINDS.len()));
 }
 
-pub(super) fn many_and_large_rows(site: &mut Site) {
-    let mut oracle = site.oracle();
+pub(super) fn many_and_large_rows(fixture: &mut Fixture) {
+    let mut oracle = fixture.oracle();
     let (many, large) = (oracle.query(READ_MANY), oracle.query(READ_LARGE));
     assert_eq!(many.as_ref().map(Vec::len), Ok(10_000));
     for path in PATHS {
-        let visit = site.visit(path, Auth::default_of(site.server.engine()));
+        let visit = fixture.visit(path, Auth::default_of(fixture.server.engine()));
         let mut client = ours::client(&visit).expect("ours logs in");
         assert_same(READ_MANY, &ours::query(&mut client, READ_MANY), &many);
         let mut bare = Bare::connect(&visit);
@@ -76,9 +76,9 @@ pub(super) fn many_and_large_rows(site: &mut Site) {
     }
 }
 
-pub(super) fn several_results(site: &mut Site) {
-    let mut client = ours::client(&site.plain()).expect("ours logs in");
-    let mut oracle = site.oracle();
+pub(super) fn several_results(fixture: &mut Fixture) {
+    let mut client = ours::client(&fixture.plain()).expect("ours logs in");
+    let mut oracle = fixture.oracle();
     for sql in [
         "SELECT 1; SELECT 'a', NULL; SELECT 2 WHERE FALSE; SELECT 3",
         "CREATE TEMPORARY TABLE several (n INTEGER); INSERT INTO several VALUES (1), (2); TABLE several",
@@ -92,10 +92,10 @@ pub(super) fn several_results(site: &mut Site) {
     }
 }
 
-pub(super) fn prepared_statements(site: &mut Site) {
-    create_kinds(site);
-    let mut bare = Bare::connect(&site.plain());
-    let mut oracle = site.oracle();
+pub(super) fn prepared_statements(fixture: &mut Fixture) {
+    create_kinds(fixture);
+    let mut bare = Bare::connect(&fixture.plain());
+    let mut oracle = fixture.oracle();
     let prepared = bare.prepare("SELECT * FROM kinds WHERE id >= $1 ORDER BY id").expect("ours prepares");
     for id in [-2_147_483_648, 0, 2, 5, 2_147_483_647] {
         let what = format!("SELECT * FROM kinds WHERE id >= {id} ORDER BY id");
@@ -113,13 +113,13 @@ pub(super) fn prepared_statements(site: &mut Site) {
     assert_same(nulls, &bare.execute_rows(prepared, &[Value::Null; 4]), &oracle.query(nulls));
 }
 
-pub(super) fn counts_of_rows_changed(site: &mut Site) {
-    site.prepare(&[
+pub(super) fn counts_of_rows_changed(fixture: &mut Fixture) {
+    fixture.prepare(&[
         "DROP TABLE IF EXISTS changed",
         "CREATE TABLE changed (id INTEGER PRIMARY KEY, n INTEGER)",
     ]);
-    let mut bare = Bare::connect(&site.plain());
-    let mut oracle = site.oracle();
+    let mut bare = Bare::connect(&fixture.plain());
+    let mut oracle = fixture.oracle();
     for sql in [
         "INSERT INTO changed VALUES (1, 1), (2, 2), (3, 3)",
         "UPDATE changed SET n = 9 WHERE id > 1",
@@ -137,7 +137,7 @@ pub(super) fn counts_of_rows_changed(site: &mut Site) {
     }
 }
 
-fn create_kinds(site: &Site) {
-    site.prepare(&["DROP TABLE IF EXISTS kinds", CREATE_KINDS]);
-    site.prepare(&INSERT_KINDS);
+fn create_kinds(fixture: &Fixture) {
+    fixture.prepare(&["DROP TABLE IF EXISTS kinds", CREATE_KINDS]);
+    fixture.prepare(&INSERT_KINDS);
 }

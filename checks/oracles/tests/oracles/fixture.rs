@@ -1,14 +1,17 @@
-//! A running server, and the connection options for it.
+//! Running servers, and the connection options for them.
 
-use std::fs;
-use std::path::PathBuf;
+use std::fs::{self, Permissions, set_permissions};
+use std::os::unix::fs::PermissionsExt;
+use std::path::{self, PathBuf};
 use std::time::Duration;
 
-use ciphertoll_lab::{Credentials, Server};
+use ciphertoll_lab::{Build, Credentials, Lab, Server, ServerStart, Tables};
 use ciphertoll_model::{
-    Auth, ChannelBinding, ClientCertificate, Endpoint, Engine, Identity, Path, TlsVersion,
+    Auth, ChannelBinding, ClientCertificate, Endpoint, Engine, Identity, Path, QueryLanguage, Scale,
+    SecurityLevel, ServerKey, TlsVersion,
 };
 use ciphertoll_net::{Address, tls};
+use tempfile::TempDir;
 
 use crate::answer::Answer;
 use crate::oracle::{self, Oracle};
@@ -16,12 +19,17 @@ use crate::oracle::{self, Oracle};
 /// The lab's own accounts, accepted on the unix socket only. They can create others.
 const MYSQL_FAMILY_CONTROL: &str = "ciphertoll_control";
 const POSTGRES_CONTROL: &str = "ciphertoll";
+/// The value of the lab's own tests, so that they share a template.
+const ROWS: u32 = 1_500;
 /// Longer than a busy machine takes for anything.
-const TIME_LIMIT: Duration = Duration::from_secs(20);
+const TIME_LIMIT: Duration = Duration::from_mins(1);
 
 /// A server and what the cases know of it.
-pub(crate) struct Site {
+pub(crate) struct Fixture {
+    // Dropped in this order: the server's files are in the scratch directory, which is inside the other.
     pub(crate) server: Server,
+    _lab: Lab,
+    _place: TempDir,
     /// The download cache, kept between runs.
     pub(crate) cache: PathBuf,
 }
@@ -54,7 +62,34 @@ pub(crate) struct TlsVisit {
     pub(crate) identity: Option<Identity>,
 }
 
-impl Site {
+impl Fixture {
+    pub(crate) fn open(build: &Build) -> Self {
+        let place = place();
+        // All tests share the templates, which are kept between runs.
+        let cache = format!("{}/ciphertoll-cache-{}", env!("CARGO_TARGET_TMPDIR"), nix::unistd::geteuid());
+        let cache = PathBuf::from(cache);
+        let lab = Lab::open_in(helper(), &place.path().join("scratch"), cache.clone()).expect("a lab");
+        let scale: Scale = ROWS.to_string().parse().expect("a scale");
+        let tables = match build.engine.query_language() {
+            QueryLanguage::Sql => Tables { sysbench: Some(scale), ..Tables::default() },
+            // Each case inserts its own documents.
+            QueryLanguage::Documents => Tables::default(),
+        };
+        let template = lab.template(build, &tables, &mut |_| {}, &|| false).expect("a template is made");
+        let start = ServerStart {
+            build,
+            template: &template,
+            name: "o1",
+            key: ServerKey::P256,
+            log: place.path().join("server.log"),
+            preferred_port: None,
+            processors: None,
+            strength: SecurityLevel::Default,
+        };
+        let server = lab.start(&start).expect("the server starts");
+        Self { server, _lab: lab, _place: place, cache }
+    }
+
     /// The default account's, unencrypted over TCP.
     pub(crate) fn plain(&self) -> Visit {
         self.visit(Path::Plain, Auth::default_of(self.server.engine()))
@@ -133,4 +168,24 @@ impl Site {
 fn credentials(path: Path, auth: Auth) -> Credentials {
     let client_certificate = path.as_tls().map_or(ClientCertificate::None, |tls| tls.client_certificate);
     Credentials { auth, client_certificate }
+}
+
+/// The helper program that Cargo builds with the tests.
+fn helper() -> PathBuf {
+    let test = std::env::current_exe().expect("our own path");
+    let profile = test.parent().and_then(path::Path::parent).expect("tests lie two below the profile");
+    let helper = profile.join("examples/oracles_exec_helper");
+    assert!(
+        helper.is_file(),
+        "{} is missing: cargo build -p ciphertoll-oracles --examples",
+        helper.display()
+    );
+    helper
+}
+
+/// A directory that servers of another user can traverse; short because of the limit of socket paths.
+fn place() -> TempDir {
+    let place = tempfile::Builder::new().prefix("toll").tempdir_in("/var/tmp").expect("a directory");
+    set_permissions(place.path(), Permissions::from_mode(0o711)).expect("ours to change");
+    place
 }
