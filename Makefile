@@ -130,7 +130,7 @@ bench-tde: ## measure page encryption: the cost per page, and the CPU cost per t
 tde-proof: ## test page encryption on every installed PostgreSQL, and on 14, 16, 17 and 18, which it fetches; names each
 	@scripts/setup test
 	@scripts/fetch-servers 'postgres-14 postgres-16 postgres-17 postgres-18 debian-sid:postgres-18' $(CARGO)
-	@$(CARGO) test --locked -p ciphertoll-tde -p ciphertoll-tde-preload $(ARGS) -- --nocapture
+	@CIPHERTOLL_TDE_VERSIONS=all $(CARGO) test --locked -p ciphertoll-tde -p ciphertoll-tde-preload $(ARGS) -- --nocapture
 
 truth: ## measure known answers: plain against plain, and an injected delay (ARGS='--at-rest none,gocryptfs' compares two drivers on encrypted files)
 	@scripts/setup bench

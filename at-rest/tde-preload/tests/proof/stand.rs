@@ -58,10 +58,10 @@ pub(crate) struct Server<'a> {
 }
 
 impl Stand {
-    /// One for each installed PostgreSQL. Reports skipped tests if there is none, or if a version lacks a program.
+    /// One for each PostgreSQL to test. Reports skipped tests if there is none, or if a version lacks a program.
     #[expect(clippy::print_stderr, reason = "what runs says on which version")]
     pub(crate) fn all(needed: &[&str]) -> Vec<Self> {
-        let versions = versions::found();
+        let versions = versions::tested();
         if versions.is_empty() {
             missing(
                 "no PostgreSQL found; install one (Debian and Ubuntu: postgresql), or name programs' directories: \

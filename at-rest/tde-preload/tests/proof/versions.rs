@@ -8,6 +8,8 @@ use std::{env, fs};
 
 /// Overrides the PostgreSQL versions: directories of programs, separated by colons.
 const BIN: &str = "CIPHERTOLL_TDE_POSTGRES_BIN";
+/// `all` tests every version that is found, as `make tde-proof` does, and not only the oldest and the newest.
+const VERSIONS: &str = "CIPHERTOLL_TDE_VERSIONS";
 
 #[derive(Clone, Debug)]
 pub(crate) struct Version {
@@ -61,6 +63,19 @@ pub(crate) fn found() -> Vec<Version> {
         }
     }
     found.into_values().collect()
+}
+
+/// The versions to test.
+pub(crate) fn tested() -> Vec<Version> {
+    let mut versions = found();
+    let is_all =
+        env::var_os(BIN).is_some() || env::var_os(VERSIONS).is_some_and(|versions| versions == "all");
+    if !is_all {
+        let newest = versions.pop();
+        versions.truncate(1);
+        versions.extend(newest);
+    }
+    versions
 }
 
 /// The newest version with this program. Its clients support older servers.
