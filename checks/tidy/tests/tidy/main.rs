@@ -4,6 +4,7 @@ mod arrows;
 mod cycles;
 mod documents;
 mod names;
+mod paths;
 mod source;
 mod system_calls;
 mod threat_model;
