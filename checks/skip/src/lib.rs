@@ -12,6 +12,9 @@ pub use self::pool::Pool;
 /// `true` in CI.
 const CI: &str = "CI";
 
+/// `true` in `make test-full`, which also fetches what has no fixed version.
+const FULL: &str = "CIPHERTOLL_TEST_FULL";
+
 #[must_use]
 pub fn in_ci() -> bool {
     std::env::var(CI).is_ok_and(|ci| ci == "true")
@@ -35,6 +38,19 @@ pub fn not_for_all(why: &(impl Display + ?Sized)) {
     eprintln!("skipped: {why}");
 }
 
+/// Reports that something is missing which `make test-full` fetches, and `make test` does not: it comes from an archive
+/// that changes from day to day.
+///
+/// # Panics
+///
+/// In `make test-full`.
+#[track_caller]
+pub fn only_in_full(what: &(impl Display + ?Sized)) {
+    let is_full = std::env::var(FULL).is_ok_and(|full| full == "true");
+    assert!(!is_full, "in make test-full nothing is skipped: {what}");
+    not_for_all(&format!("{what} (make test-full has it)"));
+}
+
 /// Reports that an engine has no installed server. CI has all except MySQL, which is too large to fetch for
 /// each change, and MongoDB, which no registry offers.
 ///
@@ -49,7 +65,7 @@ pub fn no_server(engine: Engine, why: &(impl Display + ?Sized)) {
     }
 }
 
-/// Reports that a proxy is not installed. CI has all except ProxySQL, which no registry offers.
+/// Reports that a proxy is not installed. CI has the sidecar and the distribution's `PgBouncer`.
 ///
 /// # Panics
 ///
@@ -57,10 +73,9 @@ pub fn no_server(engine: Engine, why: &(impl Display + ?Sized)) {
 #[track_caller]
 pub fn no_proxy(program: ProxyProgram, why: &(impl Display + ?Sized)) {
     match program {
+        // No registry offers it.
         ProxyProgram::ProxySql => not_for_all(why),
-        ProxyProgram::Sidecar
-        | ProxyProgram::PgBouncer
-        | ProxyProgram::Odyssey
-        | ProxyProgram::MySqlRouter => missing(why),
+        ProxyProgram::Odyssey | ProxyProgram::MySqlRouter => only_in_full(why),
+        ProxyProgram::Sidecar | ProxyProgram::PgBouncer => missing(why),
     }
 }
