@@ -7,11 +7,12 @@ use std::ffi::CStr;
 use ciphertoll_tde::{ClearFile, Errno, FileClass, OpenFile};
 use libc::{c_char, c_int, c_long, c_uint, c_void, mode_t};
 
+use crate::identity::{ProcessCluster, TrackedFile};
 use crate::next::NextFunction;
 use crate::paths::{ClusterPath, Intent};
 use crate::process::{
-    DescriptorKind, ProcessCluster, REFUSAL_STATUS, TrackedFile, cluster, forget, forget_range, guard, kind,
-    remember, stop_caching, with_state,
+    DescriptorKind, REFUSAL_STATUS, cluster, forget, forget_range, guard, kind, remember, stop_caching,
+    with_state,
 };
 use crate::program::ProgramRole;
 use crate::raw::{self, arguments};

@@ -9,8 +9,7 @@ use std::ffi::CStr;
 use ciphertoll_tde::{ClearFile, Errno, FileClass, OpenFile};
 use libc::c_int;
 
-use crate::paths::{ClusterPath, MAX_PATH, NOT_TOLD, path_of};
-use crate::process::{ProcessCluster, TrackedFile, cluster};
+use crate::paths::{ClusterDirectory, ClusterPath, MAX_PATH, NOT_TOLD, path_of};
 use crate::program::ProgramRole;
 use crate::{archive, backup, raw};
 
@@ -18,10 +17,23 @@ use crate::{archive, backup, raw};
 const DELETED: &[u8] = b" (deleted)";
 const NOT_PERMITTED: Errno = Errno(libc::EPERM);
 
+/// What does not change after the start, and so needs no lock: a child that shares this memory may be killed at any time.
+pub(crate) struct ProcessCluster {
+    pub(crate) directory: ClusterDirectory,
+    pub(crate) program: ProgramRole,
+}
+
+/// An open file that is encrypted.
+#[derive(Clone, Copy)]
+pub(crate) struct TrackedFile {
+    pub(crate) opened: OpenFile,
+    /// Whether the descriptor has `O_APPEND`, with which the kernel ignores offsets.
+    pub(crate) appends: bool,
+}
+
 /// The encrypted file that a descriptor is; `None` if it is something else. Fails if that cannot be told, or if the file
 /// must not be used.
-pub(crate) fn examine(descriptor: c_int) -> Result<Option<TrackedFile>, Errno> {
-    let Some(cluster) = cluster() else { return Ok(None) };
+pub(crate) fn examine(cluster: &ProcessCluster, descriptor: c_int) -> Result<Option<TrackedFile>, Errno> {
     let status = raw::status(descriptor)?;
     // Sockets, pipes, terminals, directories, and what has no name.
     if status.st_mode & libc::S_IFMT != libc::S_IFREG {

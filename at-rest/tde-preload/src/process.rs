@@ -13,14 +13,14 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicI32, AtomicU32, Ordering};
 use std::sync::{Mutex, MutexGuard, OnceLock, TryLockError};
 
-use ciphertoll_tde::{EncryptionEngine, Errno, OpenFile};
+use ciphertoll_tde::{EncryptionEngine, Errno};
 use libc::{c_int, c_uint};
 
 use crate::handshake::Handshake;
-use crate::identity;
+use crate::identity::{self, ProcessCluster, TrackedFile};
 use crate::paths::ClusterDirectory;
 use crate::program::ProgramRole;
-use crate::{raw, sampler};
+use crate::raw;
 
 /// Larger descriptors are looked up for each call. The default of `max_files_per_process` is 1000.
 const MOST_DESCRIPTORS: usize = 16_384;
@@ -79,24 +79,10 @@ impl Entry {
     }
 }
 
-/// What does not change after the start, and so needs no lock: a child that shares this memory may be killed at any time.
-pub(crate) struct ProcessCluster {
-    pub(crate) directory: ClusterDirectory,
-    pub(crate) program: ProgramRole,
-}
-
 pub(crate) struct ProcessState {
     pub(crate) engine: EncryptionEngine,
     pub(crate) handshake: Handshake,
     files: Box<[Option<TrackedFile>]>,
-}
-
-/// An open file that is encrypted.
-#[derive(Clone, Copy)]
-pub(crate) struct TrackedFile {
-    pub(crate) opened: OpenFile,
-    /// Whether the descriptor has `O_APPEND`, with which the kernel ignores offsets.
-    pub(crate) appends: bool,
 }
 
 /// What a call must do with a descriptor.
@@ -154,7 +140,6 @@ pub(crate) fn cluster() -> Option<&'static ProcessCluster> {
 
 /// A child with a copy of the memory owns the copy. Called by `fork`.
 pub(crate) fn adopt() {
-    sampler::restart();
     PROCESS.owner.store(raw::process_id(), Ordering::SeqCst);
     let mode = PROCESS.mode.load(Ordering::SeqCst);
     if mode != TableMode::INACTIVE && mode != TableMode::UNUSED {
@@ -228,13 +213,18 @@ pub(crate) fn owns_table() -> bool {
     false
 }
 
+/// The encrypted file that a descriptor is, as the kernel says. `None` if calls are not intercepted.
+pub(crate) fn examine(descriptor: c_int) -> Result<Option<TrackedFile>, Errno> {
+    cluster().map_or(Ok(None), |cluster| identity::examine(cluster, descriptor))
+}
+
 #[cold]
 #[inline(never)]
 fn look_up(descriptor: c_int) -> DescriptorKind {
     let errno = raw::errno();
     let found = guard(|| {
         let before = entry(descriptor).map(|entry| entry.load(Ordering::Acquire));
-        let found = identity::examine(descriptor);
+        let found = examine(descriptor);
         if let (Ok(file), Some(before)) = (&found, before) {
             store(descriptor, before, *file);
         }
@@ -329,7 +319,7 @@ pub(crate) fn with_file<T>(
         return Ok(action(engine, file));
     }
     drop(state);
-    let mut file = identity::examine(descriptor)?.ok_or(NOT_OPEN)?;
+    let mut file = examine(descriptor)?.ok_or(NOT_OPEN)?;
     with_state(|state| action(&mut state.engine, &mut file)).ok_or(NOT_OPEN)
 }
 

@@ -10,9 +10,8 @@ use ciphertoll_tde::verify::is_plaintext;
 use ciphertoll_tde::{FileClass, Storage, UNIT_BYTES, WriteSource};
 use libc::c_int;
 
-use crate::identity;
 use crate::paths::{MAX_PATH, path_of};
-use crate::process::CRASH_STATUS;
+use crate::process::{self, CRASH_STATUS};
 use crate::raw::{self, Descriptor};
 
 /// One in so many writes is checked, if nothing else is set.
@@ -85,7 +84,7 @@ pub(crate) fn wrote_encrypted(descriptor: c_int, class: FileClass, given: &impl 
 pub(crate) fn wrote_other(descriptor: c_int) {
     if descriptor > libc::STDERR_FILENO && is_due(&SAMPLER.other) {
         let errno = raw::errno();
-        if matches!(identity::examine(descriptor), Ok(Some(_))) {
+        if matches!(process::examine(descriptor), Ok(Some(_))) {
             stop(descriptor, raw::lseek(descriptor, 0, libc::SEEK_CUR).max(0) as u64);
         }
         raw::fail(errno);

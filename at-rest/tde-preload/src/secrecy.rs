@@ -10,7 +10,7 @@ use std::ffi::{CStr, c_char};
 
 use zeroize::Zeroize;
 
-use crate::process;
+use crate::{process, sampler};
 
 /// Less than a page, which the kernel treats as no dump; unlike 0, it also applies if dumps go to a pipe (core(5)).
 const NO_CORE_BYTES: libc::rlim_t = 1;
@@ -36,6 +36,7 @@ pub(crate) fn protect_memory() {
 
 unsafe extern "C" fn in_child() {
     process::adopt();
+    sampler::restart();
     ciphertoll_tde::lock_memory();
 }
 

@@ -5,8 +5,9 @@
 use ciphertoll_tde::{Errno, Storage};
 use libc::{c_int, c_long, c_void, iovec, size_t, ssize_t};
 
+use crate::identity::TrackedFile;
 use crate::memory::{CallerBuffers, piece, pieces, read_buffer};
-use crate::process::{DescriptorKind, TrackedFile, guard, kind, with_file};
+use crate::process::{DescriptorKind, guard, kind, with_file};
 use crate::raw::{self, Descriptor, address, arguments};
 use crate::sampler;
 

@@ -1,15 +1,9 @@
 //! AES-256-XTS (IEEE 1619) on data units, with a cached key schedule.
 
-use crate::UNIT_BYTES;
 use crate::error::CipherFailed;
 use crate::xts::{CipherOperation, Xts};
 
 pub type Tweak = [u8; 16];
-
-/// The AES block size, which is the minimum size of an XTS data unit.
-pub(crate) const BLOCK_BYTES: usize = 16;
-/// The longest unit, which a tail has joined.
-pub(crate) const MOST_UNIT_BYTES: usize = UNIT_BYTES + BLOCK_BYTES - 1;
 
 /// The cipher of pages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

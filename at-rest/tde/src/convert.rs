@@ -29,9 +29,9 @@ use crate::{EncryptionEngine, KeyError};
 pub use error::ConvertError;
 use error::Result;
 use files::{FileConverter, draft_of, set_owner, sync_directory};
-pub use journal::has_journal;
-use journal::{JOURNAL, Journal};
-pub use plan::{ConversionDirection, ConversionPlan, TablespaceMapping};
+use journal::Journal;
+use plan::JOURNAL;
+pub use plan::{ConversionDirection, ConversionPlan, TablespaceMapping, has_journal};
 pub use verify::VerificationCounts;
 use verify::Verifier;
 

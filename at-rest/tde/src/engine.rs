@@ -11,7 +11,7 @@ use crate::kdf::derive;
 use crate::key_file::DataKeys;
 use crate::seal::{self, CONTROL_BYTES, SECTOR_BYTES, SealState, Sector, VersionText};
 use crate::secret::wipe_stack;
-use crate::storage::Storage;
+use crate::storage::{Storage, WriteSource};
 use crate::unit::transform;
 use crate::units::Units;
 use crate::xts::CipherOperation;
@@ -36,26 +36,6 @@ pub struct OpenFile {
     subject: [u8; 33],
     set: usize,
     way: usize,
-}
-
-/// Data to write. The engine copies it once before encrypting, because pages in shared memory may change meanwhile.
-pub trait WriteSource {
-    fn len(&self) -> usize;
-    fn is_empty(&self) -> bool {
-        self.len() == 0
-    }
-    /// Fills `bytes` from position `at`.
-    fn copy_to(&self, at: usize, bytes: &mut [u8]);
-}
-
-impl WriteSource for &[u8] {
-    fn len(&self) -> usize {
-        <[u8]>::len(self)
-    }
-
-    fn copy_to(&self, at: usize, bytes: &mut [u8]) {
-        bytes.copy_from_slice(&self[at..at + bytes.len()]);
-    }
 }
 
 pub struct EncryptionEngine {

@@ -43,14 +43,14 @@ mod xts;
 
 pub use cipher::{CipherKind, PageCipher, Tweak};
 pub use clear_file::ClearFile;
-pub use engine::{EncryptionEngine, OpenFile, WriteSource};
+pub use engine::{EncryptionEngine, OpenFile};
 pub use error::{CipherFailed, Errno, KeyError};
 pub use file_class::{FileClass, Fork, Rename, SlruDirectory};
 pub use kek::{Kek, KekSource};
 pub use key_file::{DataKeys, KEY_FILE_BYTES, KEY_FILE_VERSION, KeyFile, Replace};
 pub use seal::{CONTROL_BYTES, SealState, VersionText, looks_sealed, version_seal};
 pub use secret::lock_memory;
-pub use storage::Storage;
+pub use storage::{Storage, WriteSource};
 pub use unit::{SEGMENT_START_BYTES, is_plain_segment};
 
 /// File name of the library that `tde-preload` builds.

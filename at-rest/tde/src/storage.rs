@@ -12,3 +12,23 @@ pub trait Storage {
     /// Truncates the file, or extends it with zeros.
     fn set_size(&self, size: u64) -> Result<(), Errno>;
 }
+
+/// Data to write. The engine copies it once before encrypting, because pages in shared memory may change meanwhile.
+pub trait WriteSource {
+    fn len(&self) -> usize;
+    fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+    /// Fills `bytes` from position `at`.
+    fn copy_to(&self, at: usize, bytes: &mut [u8]);
+}
+
+impl WriteSource for &[u8] {
+    fn len(&self) -> usize {
+        <[u8]>::len(self)
+    }
+
+    fn copy_to(&self, at: usize, bytes: &mut [u8]) {
+        bytes.copy_from_slice(&self[at..at + bytes.len()]);
+    }
+}

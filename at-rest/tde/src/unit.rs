@@ -5,9 +5,9 @@
 
 use std::ops::RangeInclusive;
 
-use crate::cipher::{BLOCK_BYTES, PageCipher, Tweak};
+use crate::cipher::{PageCipher, Tweak};
 use crate::error::Errno;
-use crate::xts::CipherOperation;
+use crate::xts::{BLOCK_BYTES, CipherOperation};
 use crate::{FileClass, UNIT_BYTES};
 
 /// The start of a WAL page header, which stays unencrypted: magic, flags, timeline, address.

@@ -3,12 +3,11 @@
 //! A unit is at least as long as a block of the cipher: a shorter tail of a file joins the unit before it. Only a file that
 //! is shorter as a whole is encrypted with a key stream. Relations, WAL and transaction status have no short tails.
 
-use crate::cipher::{BLOCK_BYTES, MOST_UNIT_BYTES, PageCipher};
-use crate::engine::WriteSource;
+use crate::cipher::PageCipher;
 use crate::error::Errno;
-use crate::storage::Storage;
+use crate::storage::{Storage, WriteSource};
 use crate::unit::transform;
-use crate::xts::CipherOperation;
+use crate::xts::{BLOCK_BYTES, CipherOperation, MOST_UNIT_BYTES};
 use crate::{FileClass, UNIT_BYTES};
 
 /// The last unit of a file.

@@ -5,7 +5,9 @@
 //! page, the checksum of a file of state. Zeros are stored as zeros. The server may run: what looks wrong is read again,
 //! because it may be written at that moment.
 
+mod facts;
 mod file;
+mod finding;
 mod page;
 mod randomness;
 mod state;
@@ -13,127 +15,19 @@ mod wal;
 mod walk;
 
 use std::fs;
-use std::io;
 use std::ops::ControlFlow;
-use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-use crate::cluster::{self, CONTROL_PATH, ClusterState, DiskFile, VERSION_PATH};
-use crate::convert::control::RunningControl;
+use crate::cluster::{CONTROL_PATH, VERSION_PATH};
 use crate::error::Doing;
 use crate::seal::{CONTROL_BYTES, SealState};
 use crate::unit::is_zero;
-use crate::{EncryptionEngine, FileClass, KeyError, OpenFile, Storage};
+use crate::{EncryptionEngine, FileClass, KeyError, Storage};
 
+use facts::{ClusterFacts, opened};
 use file::FileVerifier;
+pub use finding::{FindingKind, VerifyCounts, VerifyEnd, VerifyFinding, VerifyResult};
 use walk::ListedFile;
-
-/// Where recovery of a base backup starts.
-const BACKUP_LABEL: &str = "backup_label";
-
-/// What is wrong with a piece of a file.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum FindingKind {
-    /// Not ciphertext.
-    Plaintext,
-    /// Not what this place holds: copied from another place or another cluster, or overwritten.
-    Misplaced,
-    /// Ciphertext of its place, with a wrong checksum.
-    Damaged,
-    /// A WAL page of an earlier segment among later ones.
-    Outdated,
-    /// The end of a file is less than a page, and cannot be decrypted.
-    Incomplete,
-    /// A file that PostgreSQL does not write, in plaintext.
-    UnknownFile,
-    /// The same in a directory of encrypted files.
-    UnknownInStorage,
-    /// A symbolic link, a pipe or a device in place of a file.
-    NotAFile,
-    /// `pg_control` or `PG_VERSION` is not sealed, or is missing.
-    NotSealed,
-    Unreadable,
-}
-
-impl FindingKind {
-    pub const ALL: [Self; 10] = [
-        Self::Plaintext,
-        Self::Misplaced,
-        Self::Damaged,
-        Self::Outdated,
-        Self::Incomplete,
-        Self::UnknownFile,
-        Self::UnknownInStorage,
-        Self::NotAFile,
-        Self::NotSealed,
-        Self::Unreadable,
-    ];
-
-    /// A short name for programs.
-    pub const fn label(self) -> &'static str {
-        match self {
-            Self::Plaintext => "plaintext",
-            Self::Misplaced => "misplaced",
-            Self::Damaged => "damaged",
-            Self::Outdated => "outdated",
-            Self::Incomplete => "incomplete",
-            Self::UnknownFile => "unknown-file",
-            Self::UnknownInStorage => "unknown-file-in-storage",
-            Self::NotAFile => "not-a-file",
-            Self::NotSealed => "not-sealed",
-            Self::Unreadable => "unreadable",
-        }
-    }
-
-    pub const fn meaning(self) -> &'static str {
-        match self {
-            Self::Plaintext => "plaintext",
-            Self::Misplaced => {
-                "not ciphertext of this place: from another place or another cluster, or overwritten"
-            }
-            Self::Damaged => "ciphertext of this place, but its checksum is wrong",
-            Self::Outdated => "a WAL page of an earlier segment among later ones",
-            Self::Incomplete => "less than a page at the end of the file, which cannot be decrypted",
-            Self::UnknownFile => "not a file of PostgreSQL: stored in plaintext",
-            Self::UnknownInStorage => {
-                "not a file of PostgreSQL, among the encrypted ones: stored in plaintext"
-            }
-            Self::NotAFile => "a symbolic link, a pipe or a device in place of a file",
-            Self::NotSealed => "not sealed with these keys, changed, or missing",
-            Self::Unreadable => "cannot be read",
-        }
-    }
-}
-
-/// A piece of a file that is not as it must be.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct VerifyFinding {
-    /// Relative to the data directory.
-    pub path: PathBuf,
-    pub offset: u64,
-    pub bytes: u64,
-    pub kind: FindingKind,
-}
-
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct VerifyCounts {
-    /// Files that must be encrypted.
-    pub encrypted_files: u64,
-    /// Files that PostgreSQL stores in plaintext.
-    pub plain_files: u64,
-    /// Temporary files, whose keys only the server has: they look like ciphertext.
-    pub temporary_files: u64,
-    /// Units that are ciphertext of their place.
-    pub units: u64,
-    /// Units of zeros.
-    pub zeros: u64,
-    /// Pages with a wrong checksum that recovery will replace.
-    pub to_recover: u64,
-    /// Bytes of the encrypted files.
-    pub bytes: u64,
-    /// Files that were removed, renamed or truncated meanwhile.
-    pub gone: u64,
-}
 
 /// How far a verification has come: everything before this file, and this offset in it, is done. The offset of a file that
 /// is done is [`VerifyPosition::END`].
@@ -159,12 +53,6 @@ pub struct VerifyProgress<'a> {
     pub result: &'a VerifyResult,
 }
 
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct VerifyResult {
-    pub counts: VerifyCounts,
-    pub findings: Vec<VerifyFinding>,
-}
-
 /// Called after each piece of a file; [`ControlFlow::Break`] interrupts the verification.
 pub type WatchVerification<'a> = dyn FnMut(&VerifyProgress<'_>) -> ControlFlow<()> + 'a;
 
@@ -175,22 +63,6 @@ pub struct VerifyOptions {
     pub allowed: Vec<PathBuf>,
     /// Where an earlier verification was interrupted, and what it had found.
     pub start: Option<(VerifyPosition, VerifyResult)>,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum VerifyEnd {
-    Complete,
-    Interrupted,
-}
-
-/// What is known of the whole cluster.
-#[derive(Clone, Copy, Debug)]
-struct ClusterFacts {
-    has_page_checksums: bool,
-    /// Size of a WAL segment; 0 if it is unknown.
-    segment_bytes: u64,
-    /// Where recovery will start. It replaces pages that were changed from there on.
-    recovers_from: Option<u64>,
 }
 
 /// Verifies a data directory. Fails if it has no cluster that is encrypted with these keys, or if it cannot be listed.
@@ -332,68 +204,6 @@ impl VerifyRun<'_> {
     }
 }
 
-impl VerifyResult {
-    /// Adds a finding, or extends the last one.
-    fn add(&mut self, finding: VerifyFinding) {
-        if let Some(last) = self.findings.last_mut()
-            && last.path == finding.path
-            && last.kind == finding.kind
-            && last.offset + last.bytes == finding.offset
-        {
-            last.bytes += finding.bytes;
-            return;
-        }
-        self.findings.push(finding);
-    }
-}
-
-impl ClusterFacts {
-    fn read(data: &Path, engine: &mut EncryptionEngine) -> Result<Self, KeyError> {
-        let refused = |why| KeyError::NotVerifiable { data: data.to_owned(), why };
-        let state = cluster::examine(data, engine)?;
-        match state {
-            ClusterState::Empty => return Err(refused("it holds no cluster")),
-            ClusterState::Plain => return Err(refused("the cluster is not encrypted")),
-            ClusterState::OtherKeys => return Err(refused("the keys do not match the cluster")),
-            ClusterState::OtherVersion(_) => {
-                return Err(refused(
-                    "it was encrypted by another version of ciphertoll; verify it with that one",
-                ));
-            }
-            _ => {}
-        }
-        let unknown = Self { has_page_checksums: false, segment_bytes: 0, recovers_from: None };
-        if !matches!(state, ClusterState::Sealed | ClusterState::Unsealed(VERSION_PATH)) {
-            // Becomes a finding.
-            return Ok(unknown);
-        }
-        let path = data.join(CONTROL_PATH);
-        let Some(file) = opened(&path)? else { return Ok(unknown) };
-        let mut plaintext = [0; CONTROL_BYTES];
-        engine
-            .read_at(&mut OpenFile::new(FileClass::Control), &file, &mut plaintext, 0)
-            .doing("read", &path)?;
-        let control = RunningControl::parse(&plaintext).map_err(refused)?;
-        let label = fs::read(data.join(BACKUP_LABEL)).ok().and_then(|label| start_of_backup(&label));
-        // A server that runs replaces nothing.
-        let redo = control.redo.filter(|_| cluster::running_server(data).is_none());
-        Ok(Self {
-            has_page_checksums: control.has_page_checksums,
-            segment_bytes: control.segment_bytes,
-            recovers_from: label.or(redo),
-        })
-    }
-}
-
-/// `START WAL LOCATION: 0/2000028 (file 000000010000000000000002)`.
-fn start_of_backup(label: &[u8]) -> Option<u64> {
-    let text = str::from_utf8(label).ok()?;
-    let (_, rest) = text.split_once("START WAL LOCATION: ")?;
-    let (high, low) = rest.split_whitespace().next()?.split_once('/')?;
-    let half = |digits| u64::from_str_radix(digits, 16).ok();
-    Some(half(high)? << 32 | half(low)?)
-}
-
 /// Whether a unit, as it is stored, is plaintext. Some plaintext is not recognised: what looks like random bytes. Does not
 /// allocate.
 pub fn is_plaintext(class: FileClass, stored: &[u8]) -> bool {
@@ -409,16 +219,4 @@ pub fn is_plaintext(class: FileClass, stored: &[u8]) -> bool {
     }
     let is_page = matches!(class, FileClass::Relation { .. }) && page::has_header(stored);
     is_page || randomness::is_not_random(encrypted)
-}
-
-fn opened(path: &Path) -> Result<Option<DiskFile>, KeyError> {
-    match fs::File::open(path) {
-        Ok(file) => Ok(Some(DiskFile(file))),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
-        Err(error) => Err(error).doing("read", path),
-    }
-}
-
-fn bytes_of(path: &Path) -> &[u8] {
-    path.as_os_str().as_bytes()
 }

@@ -13,9 +13,14 @@ use aws_lc_sys::{
     EVP_aes_256_xts,
 };
 
-use crate::cipher::MOST_UNIT_BYTES;
+use crate::UNIT_BYTES;
 use crate::error::CipherFailed;
 use crate::secret::install_allocator;
+
+/// The AES block size, which is the minimum size of an XTS data unit.
+pub(crate) const BLOCK_BYTES: usize = 16;
+/// The longest unit, which a tail has joined.
+pub(crate) const MOST_UNIT_BYTES: usize = UNIT_BYTES + BLOCK_BYTES - 1;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum CipherOperation {

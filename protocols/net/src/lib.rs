@@ -20,6 +20,7 @@ mod error;
 mod listener;
 mod phase;
 mod reactor;
+mod readiness;
 mod resolve;
 mod socket;
 pub mod tls;
@@ -31,5 +32,6 @@ pub use connecting::{ConnectProgress, Connected, Connecting, ContextSource, Dial
 pub use error::{Error, Fault};
 pub use listener::{Listener, Peer};
 pub use phase::{PhaseTimes, Stopwatch};
-pub use reactor::{Reactor, Readiness, Ready, Trigger, WakeHandle, WatchedEvents};
+pub use reactor::{Reactor, Ready, Trigger, WakeHandle, WatchedEvents};
+pub use readiness::Readiness;
 pub use socket::{Address, SourceAddresses, Transport};

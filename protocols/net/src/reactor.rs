@@ -10,7 +10,7 @@ use nix::sys::epoll::{Epoll, EpollEvent, EpollFlags};
 use nix::sys::time::TimeSpec;
 use nix::sys::timerfd::{ClockId, Expiration, TimerFd, TimerFlags, TimerSetTimeFlags};
 
-use crate::{Channel, Error, Listener};
+use crate::{Channel, Error, Listener, Readiness};
 
 /// Events per wait; further ones are delivered by the next wait.
 const EVENTS: usize = 512;
@@ -38,24 +38,6 @@ struct ReactorTimer {
 pub struct Ready {
     pub key: usize,
     pub readiness: Readiness,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Readiness {
-    /// Sending; nothing was received.
-    Writable,
-    Readable,
-    /// Receiving the remaining bytes and then the end, which no further edge announces.
-    ReadableToEnd,
-    /// The same, and the peer does not read either.
-    Gone,
-}
-
-impl Readiness {
-    /// Whether the peer sends nothing after the remaining bytes.
-    pub fn is_end(self) -> bool {
-        matches!(self, Self::ReadableToEnd | Self::Gone)
-    }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,4 +1,5 @@
 use super::*;
+use crate::xts::MOST_UNIT_BYTES;
 
 fn bytes(hex: &str) -> Vec<u8> {
     let digits: Vec<u8> = hex.chars().filter_map(|c| c.to_digit(16)).map(|digit| digit as u8).collect();

@@ -14,14 +14,6 @@ use super::error::{ConvertError, Result};
 use super::plan::PlannedFile;
 use crate::error::Doing;
 
-/// File name of the journal, which is in the target until the conversion is complete.
-pub(super) const JOURNAL: &str = "ciphertoll-convert.journal";
-
-/// Whether a target has the journal of an interrupted conversion.
-pub fn has_journal(target: &Path) -> bool {
-    target.join(JOURNAL).exists()
-}
-
 /// An open journal, locked so that only one process converts at a time.
 #[derive(Debug)]
 pub(super) struct Journal {

@@ -13,7 +13,6 @@ use sha2::{Digest, Sha256};
 
 use super::control::ControlFileData;
 use super::error::{ConvertError, Result, open};
-use super::journal::{JOURNAL, has_journal};
 use crate::clear_file::{
     ClearFile, EMPTIED_DIRECTORIES, ENCRYPTED_DIRECTORIES, RECOVERY_FILES, SKIPPED_FILES, UNENCRYPTED_FILES,
 };
@@ -50,6 +49,14 @@ pub(super) struct PlannedFile {
     pub(super) owner: Owner,
     /// Whether the file has holes.
     pub(super) is_sparse: bool,
+}
+
+/// File name of the journal, which is in the target until the conversion is complete.
+pub(super) const JOURNAL: &str = "ciphertoll-convert.journal";
+
+/// Whether a target has the journal of an interrupted conversion.
+pub fn has_journal(target: &Path) -> bool {
+    target.join(JOURNAL).exists()
 }
 
 /// User and group.

@@ -9,8 +9,7 @@ use nix::fcntl::{PosixFadviseAdvice, posix_fadvise};
 
 use super::error::{ConvertError, Result, open};
 use super::files::{CHUNK_BYTES, ConversionFile, ReportBytes};
-use super::journal::JOURNAL;
-use super::plan::{ConversionDirection, ConversionPlan, PlannedFile};
+use super::plan::{ConversionDirection, ConversionPlan, JOURNAL, PlannedFile};
 use crate::error::Doing;
 use crate::unit::is_zero;
 use crate::{EncryptionEngine, FileClass, Storage, UNIT_BYTES};

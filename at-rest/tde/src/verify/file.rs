@@ -6,11 +6,13 @@ use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use super::facts::{ClusterFacts, opened};
+use super::finding::{FindingKind, VerifyEnd, VerifyFinding, VerifyResult};
+use super::page;
 use super::randomness::is_not_random;
 use super::state::StateKind;
 use super::wal::{self, NamedPlace, PageAge};
-use super::walk::ListedFile;
-use super::{ClusterFacts, FindingKind, VerifyEnd, VerifyFinding, VerifyResult, bytes_of, page};
+use super::walk::{ListedFile, bytes_of};
 use crate::cluster::DiskFile;
 use crate::error::Doing;
 use crate::unit::is_zero;
@@ -82,7 +84,7 @@ impl<'a> FileVerifier<'a> {
 
     /// A file that cannot be opened becomes a finding.
     pub(super) fn run(mut self, start: u64, watch: &mut WatchFile<'_>) -> Result<VerifyEnd, KeyError> {
-        let file = match super::opened(&self.path) {
+        let file = match opened(&self.path) {
             Ok(Some(file)) => file,
             Ok(None) => {
                 self.result.counts.gone += 1;

@@ -1,7 +1,7 @@
 //! Tells ciphertext from other data. Ciphertext of XTS looks like random bytes: none of these signs occurs in it by chance.
 
 use crate::UNIT_BYTES;
-use crate::cipher::BLOCK_BYTES;
+use crate::xts::BLOCK_BYTES;
 
 /// From this size on, the frequencies of bytes are examined.
 const LEAST_COUNTED_BYTES: usize = 4096;

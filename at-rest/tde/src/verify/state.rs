@@ -3,7 +3,7 @@
 use crate::MAP_MAGIC;
 use crate::cluster::crc32c;
 
-use super::FindingKind;
+use super::finding::FindingKind;
 use super::randomness::is_not_random;
 
 const SLOT_MAGIC: u32 = 0x0105_1CA1;

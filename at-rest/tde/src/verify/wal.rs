@@ -4,7 +4,7 @@ use std::cmp::Ordering;
 
 use crate::UNIT_BYTES;
 
-use super::FindingKind;
+use super::finding::FindingKind;
 use super::randomness::is_not_random;
 
 /// The part of the header that is not encrypted: magic, flags, timeline, address.

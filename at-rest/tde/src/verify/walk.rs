@@ -3,10 +3,11 @@
 use std::collections::HashSet;
 use std::fs::{self, DirEntry, Metadata};
 use std::io;
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
-use super::{FindingKind, bytes_of};
+use super::finding::FindingKind;
 use crate::clear_file::{ClearFile, ENCRYPTED_DIRECTORIES};
 use crate::error::Doing;
 use crate::{FileClass, KeyError};
@@ -124,4 +125,8 @@ impl Walk<'_> {
     fn add(&mut self, below: PathBuf, class: FileClass, bytes: u64, finding: Option<FindingKind>) {
         self.files.push(ListedFile { below, class, bytes, finding });
     }
+}
+
+pub(super) fn bytes_of(path: &Path) -> &[u8] {
+    path.as_os_str().as_bytes()
 }

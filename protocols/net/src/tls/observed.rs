@@ -4,7 +4,7 @@ use std::borrow::Cow;
 
 use ciphertoll_wire::tls::{Flight, FlightObserver, KeyShare, NamedGroup, SignatureScheme, key_shares};
 
-use super::TlsVersion;
+use ciphertoll_vocabulary::TlsVersion;
 
 /// A client's view of a handshake.
 #[derive(Default)]

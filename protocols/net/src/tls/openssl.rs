@@ -5,6 +5,7 @@ use std::io;
 use std::path::Path;
 
 use crate::tls::resumption::SessionPolicy;
+use ciphertoll_vocabulary::{Group, Identity, SecurityLevel, TlsLibrary, TlsVersion, Verification};
 use ciphertoll_wire::tls::NamedGroup;
 use openssl::hash::MessageDigest;
 use openssl::nid::Nid;
@@ -17,16 +18,26 @@ use openssl::x509::verify::X509CheckFlags;
 use openssl::x509::{X509Ref, X509VerifyResult};
 use socket2::Socket;
 
+use super::certificate;
+use super::handshake_size::HandshakeSize;
 use super::memory::MemoryBuffers;
 use super::observed::ObservedHandshake;
-use super::session::{Decrypted, Filled, Handshake, TlsContext, TlsSession};
-use super::{
-    Group, HandshakeSize, Identity, Negotiated, PeerName, Resumption, ResumptionMethod, SecurityLevel,
-    Settings, TlsLibrary, TlsVersion, TrustAnchors, Verification, alpn_length, certificate,
-    openssl_has_post_quantum, openssl_version,
-};
+use super::session::{Decrypted, Filled, Handshake, Negotiated, TlsContext, TlsSession};
+use super::settings::{PeerName, Resumption, ResumptionMethod, Settings, TrustAnchors, alpn_length};
 use crate::Error;
 use crate::buffer::Buffer;
+
+/// `OpenSSL 3.5.9 29 Sep 2026`: the OpenSSL that this process has loaded.
+pub fn openssl_version() -> &'static str {
+    openssl::version::version()
+}
+
+/// Whether the OpenSSL of this process has ML-KEM and ML-DSA: from 3.5 on.
+pub fn openssl_has_post_quantum() -> bool {
+    /// `OPENSSL_VERSION_NUMBER` of 3.5.
+    const OPENSSL_3_5: i64 = 0x3050_0000;
+    openssl::version::number() >= OPENSSL_3_5
+}
 
 pub(super) struct OpenSslContext {
     inner: crate::tls::resumption::Context,

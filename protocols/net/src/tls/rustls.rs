@@ -8,6 +8,7 @@ use std::fmt;
 use std::path::Path;
 use std::sync::Arc;
 
+use ciphertoll_vocabulary::{Group, Identity, SecurityLevel, TlsVersion, Verification};
 use openssl::error::ErrorStack;
 use rustls::client::WantsClientCert;
 use rustls::crypto::aws_lc_rs::{ALL_KX_GROUPS, default_provider};
@@ -19,13 +20,11 @@ use rustls::{ClientConfig, ConfigBuilder, RootCertStore, SupportedProtocolVersio
 
 use self::openssl_verifier::OpenSslVerifier;
 use self::session::{RustlsSession, suite_label};
+
 use super::files::{self, FileError, FilePurpose, check_file};
 use super::openssl::first_line;
 use super::session::{TlsContext, TlsSession};
-use super::{
-    Group, Identity, PeerName, Resumption, SecurityLevel, Settings, TlsVersion, TrustAnchors, Verification,
-    alpn_length,
-};
+use super::settings::{PeerName, Resumption, Settings, TrustAnchors, alpn_length};
 use crate::Error;
 
 pub(super) struct RustlsContext {

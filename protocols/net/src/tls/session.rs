@@ -1,12 +1,38 @@
 //! The TLS session of one connection, by either library.
 
+use std::borrow::Cow;
 use std::io;
 
+use ciphertoll_vocabulary::TlsLibrary;
+use ciphertoll_wire::tls::KeyShare;
 use socket2::Socket;
 
-use super::{HandshakeSize, Negotiated};
+use super::handshake_size::HandshakeSize;
 use crate::Error;
 use crate::buffer::Buffer;
+
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Negotiated {
+    pub library: TlsLibrary,
+    /// `tls1.3`.
+    pub version: &'static str,
+    pub suite: &'static str,
+    /// The key exchange group; `None` if the handshake had no key exchange.
+    pub group: Option<Cow<'static, str>>,
+    /// The key type of the server's certificate: `p256`, `rsa2048`.
+    pub key: Cow<'static, str>,
+    pub resumed: bool,
+    /// How many certificates the server sent; `None` if the session was resumed.
+    pub chain: Option<u8>,
+    /// Whether the server sent a HelloRetryRequest, which costs a round trip.
+    pub hello_retry: bool,
+    /// The server's signature scheme in the handshake. TLS 1.2: as the server named it; its names of ECDSA mean any
+    /// curve. TLS 1.3 encrypts it; there it follows from the key, and is absent for RSA. Absent in other versions, and
+    /// if the session was resumed.
+    pub signature: Option<Cow<'static, str>>,
+    /// The key shares of the client's first hello that the server did not select.
+    pub unused_shares: Vec<KeyShare>,
+}
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Handshake {

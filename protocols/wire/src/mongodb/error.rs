@@ -1,4 +1,7 @@
-use crate::{fault::Fault, mongodb::codec::document::MAX_DEPTH, scram};
+use crate::{fault::Fault, scram};
+
+/// The deepest nesting accepted; servers accept about twice as much.
+pub const MAX_DEPTH: usize = 100;
 
 /// Why a protocol machine stopped.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]

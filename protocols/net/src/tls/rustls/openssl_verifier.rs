@@ -6,6 +6,7 @@ use std::error;
 use std::fmt;
 use std::sync::Arc;
 
+use ciphertoll_vocabulary::Verification;
 use openssl::error::ErrorStack;
 use openssl::hash::MessageDigest;
 use openssl::pkey::{Id, PKey, Public};
@@ -20,8 +21,9 @@ use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
 use rustls::{CertificateError, DigitallySignedStruct, OtherError, PeerMisbehaved, SignatureScheme};
 
 use crate::Error;
-use crate::tls::openssl::{load_authorities, settings_error};
-use crate::tls::{PeerName, Settings, Verification, certificate, openssl_has_post_quantum};
+use crate::tls::certificate;
+use crate::tls::openssl::{load_authorities, openssl_has_post_quantum, settings_error};
+use crate::tls::settings::{PeerName, Settings};
 
 /// The curve is that of the scheme in TLS 1.3, and any in TLS 1.2 (RFC 8446, 4.2.3).
 #[derive(Clone, Copy)]

@@ -11,7 +11,7 @@ use rustls::client::{
 };
 use rustls::pki_types::ServerName;
 
-use crate::tls::ResumptionMethod;
+use crate::tls::settings::ResumptionMethod;
 
 /// More than there are clients; older tickets are dropped.
 const MOST_TICKETS: usize = 1024;

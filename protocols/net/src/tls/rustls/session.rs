@@ -4,6 +4,7 @@ use std::io;
 use std::mem;
 use std::sync::Arc;
 
+use ciphertoll_vocabulary::{TlsLibrary, TlsVersion};
 use ciphertoll_wire::tls::NamedGroup;
 use rustls::client::{ClientConnectionData, UnbufferedClientConnection};
 use rustls::pki_types::ServerName;
@@ -15,10 +16,11 @@ use socket2::Socket;
 
 use crate::Error;
 use crate::buffer::Buffer;
+use crate::tls::certificate;
+use crate::tls::handshake_size::HandshakeSize;
 use crate::tls::memory::MemoryBuffers;
 use crate::tls::observed::ObservedHandshake;
-use crate::tls::session::{Decrypted, Filled, Handshake, TlsSession};
-use crate::tls::{HandshakeSize, Negotiated, TlsLibrary, TlsVersion, certificate};
+use crate::tls::session::{Decrypted, Filled, Handshake, Negotiated, TlsSession};
 
 pub(super) struct RustlsSession {
     connection: UnbufferedClientConnection,

@@ -7,7 +7,7 @@ use flate2::{Compress, Compression, Decompress, FlushCompress, FlushDecompress, 
 use crate::mongodb::{
     codec::{
         document::patch_length,
-        message::{HEADER_BYTES, MAX_MESSAGE_BYTES, OP_COMPRESSED, OP_MSG, error},
+        header::{HEADER_BYTES, MAX_MESSAGE_BYTES, OP_COMPRESSED, OP_MSG, error},
     },
     error::Error,
 };

@@ -9,10 +9,9 @@ use serde::{
     ser::{Error as _, SerializeMap},
 };
 
+pub use crate::mongodb::error::MAX_DEPTH;
 use crate::{mongodb::error::Error, printable::printable};
 
-/// The deepest nesting accepted; servers accept about twice as much.
-pub const MAX_DEPTH: usize = 100;
 /// Longer than any reason that the library gives; the rest is cut.
 const MAX_REASON_CHARACTERS: usize = 256;
 

@@ -7,12 +7,13 @@ use crate::mongodb::{
         checksum::crc32c,
         compression::Inflater,
         document::{self, patch_length},
+        header::{HEADER_BYTES, OP_COMPRESSED, OP_MSG, error},
     },
     error::Error,
 };
 
-/// The longest message: the limit of servers (`maxMessageSizeBytes`).
-pub const MAX_MESSAGE_BYTES: usize = 48_000_000;
+pub use crate::mongodb::codec::header::MAX_MESSAGE_BYTES;
+
 /// The longest message accepted before the login is done. No reply of a login is nearly as long.
 pub const MAX_LOGIN_MESSAGE_BYTES: usize = 0x1_0000;
 /// The request ID of every command after the login, which its reply must name. A connection awaits one reply
@@ -26,11 +27,8 @@ pub const MORE_TO_COME: u32 = 1 << 1;
 /// Flags that a receiver must understand.
 const REQUIRED_FLAGS: u32 = 0xffff;
 
-pub(crate) const OP_COMPRESSED: i32 = 2012;
-pub(crate) const OP_MSG: i32 = 2013;
 /// The compressor that does not compress.
 const NOOP: u8 = 0;
-pub(crate) const HEADER_BYTES: usize = 16;
 const CHECKSUM_BYTES: usize = 4;
 const BODY: u8 = 0;
 const SEQUENCE: u8 = 1;
@@ -264,8 +262,4 @@ fn byte(rest: &mut &[u8]) -> Result<u8, Error> {
     let (&byte, behind) = rest.split_first().ok_or_else(|| error("it is truncated"))?;
     *rest = behind;
     Ok(byte)
-}
-
-pub(crate) fn error(reason: &'static str) -> Error {
-    Error::protocol("message", reason)
 }

@@ -7,4 +7,5 @@ pub mod message;
 pub mod template;
 
 pub(crate) mod checksum;
+pub(crate) mod header;
 pub(crate) mod json;

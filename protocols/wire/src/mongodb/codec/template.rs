@@ -8,11 +8,11 @@ use crate::{
     mongodb::{
         codec::{
             compression::may_be_compressed,
-            document::{self, MAX_DEPTH, put_key, put_text},
+            document::{self, put_key, put_text},
             json::Json,
             message,
         },
-        error::{Error, TemplateError},
+        error::{Error, MAX_DEPTH, TemplateError},
         read_preference,
     },
     value::Value,

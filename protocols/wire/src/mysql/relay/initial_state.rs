@@ -12,7 +12,7 @@ use crate::{
             packet::PacketReader,
         },
         error::Error,
-        relay::session_restore::{setting, write_value},
+        relay::settings::{quotable, setting, write_value},
         sql::effects::CHARACTER_SETS,
     },
     response::{Response, Row},
@@ -243,12 +243,6 @@ pub(crate) fn reader(capabilities: Capabilities) -> MySqlRowsReader {
 /// A value that can be quoted without escapes. No server has others.
 fn parse_value(value: Vec<u8>) -> Result<String, Error> {
     quotable(value).ok_or_else(|| unexpected("a setting that cannot be written"))
-}
-
-/// The text, if it can be quoted without escapes in any character set.
-pub fn quotable(value: Vec<u8>) -> Option<String> {
-    let quotable = |byte: u8| (byte == b' ' || byte.is_ascii_graphic()) && !b"'\"\\`".contains(&byte);
-    String::from_utf8(value).ok().filter(|text| text.bytes().all(quotable))
 }
 
 fn unexpected(reason: &'static str) -> Error {

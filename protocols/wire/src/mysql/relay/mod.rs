@@ -17,11 +17,12 @@ pub(crate) mod session_end;
 pub(crate) mod session_follower;
 pub(crate) mod session_remains;
 pub(crate) mod session_restore;
+pub(crate) mod settings;
 pub(crate) mod text_context;
 pub(crate) mod traffic;
 
 pub use super::codec::capabilities::RELAYED;
-pub use initial_state::{InitialState, InitialStateQuery, StateTracking, TextEncoding, quotable};
+pub use initial_state::{InitialState, InitialStateQuery, StateTracking, TextEncoding};
 pub use internal_command::{InternalCommand, ResetOutcome};
 pub use kill::{KillCommand, KillReplacement, KillStatement, KillTarget};
 pub use prepared_statements::{ClientStatements, ConnectionStatements, UNKNOWN_STATEMENT};
@@ -29,8 +30,7 @@ pub use session_follower::{
     ClientBytes, Diagnostics, Reply, ServerBytes, SessionChanges, SessionFollower, SessionReset,
     SettingFlags, StatusFlags, begins_with_quit, first_command_bytes, has_answered_command,
 };
-pub use session_restore::{
-    RestoredSession, ServerProduct, SessionRestore, encode_refusal, restorable, setting,
-};
+pub use session_restore::{RestoredSession, ServerProduct, SessionRestore, encode_refusal};
+pub use settings::{quotable, restorable, setting};
 pub use text_context::{ContextSwitch, NoDatabase, TextContext};
 pub use traffic::{ConnectionState, MultiStatements, MySqlRelay, OpenState, Transaction};

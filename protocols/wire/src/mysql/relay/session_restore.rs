@@ -17,8 +17,7 @@ use crate::{
             prepare_ok::PrepareOk,
         },
         error::Error,
-        relay::{initial_state, text_context::ContextSwitch},
-        sql::effects::CHARACTER_SETS,
+        relay::text_context::ContextSwitch,
     },
     response::{Response, Row},
 };
@@ -240,46 +239,6 @@ fn one(rows: Vec<Row>) -> Option<Row> {
     <[Row; 1]>::try_from(rows).ok().map(|[row]| row)
 }
 
-/// The `SET` statement for these settings, whose values must be safe to quote ([`initial_state::quotable`]).
-/// `None` means NULL.
-pub fn setting<'a>(settings: impl Iterator<Item = (&'a str, Option<&'a str>)>) -> Option<String> {
-    let settings: Vec<_> = settings.collect();
-    let names = set_names(&settings);
-    let is_left = |name: &str| names.is_none() || !CHARACTER_SETS.contains(&name);
-    let left = settings.iter().filter(|(name, _)| is_left(name));
-    let written = left.map(|(name, value)| format!("{name}={}", write_value(*value)));
-    let written: Vec<String> = names.clone().into_iter().chain(written).collect();
-    (!written.is_empty()).then(|| format!("SET {}", written.join(",")))
-}
-
-/// All settings of the character set in one: so `character_set_results` gets the collation, too, which it does not show,
-/// and which clients see in the definitions of columns.
-fn set_names(settings: &[(&str, Option<&str>)]) -> Option<String> {
-    let value_of = |wanted: &str| settings.iter().find(|(name, _)| *name == wanted)?.1;
-    let [client, results, collation] = CHARACTER_SETS.map(value_of);
-    let (client, collation) = (client.filter(|client| results == Some(client))?, collation?);
-    let is_of_set =
-        collation.strip_prefix(client).is_some_and(|rest| rest.is_empty() || rest.starts_with('_'));
-    is_of_set.then(|| format!("NAMES '{client}' COLLATE '{collation}'"))
-}
-
-/// A value as a `SET` has it.
-pub(crate) fn write_value(value: Option<&str>) -> String {
-    match value {
-        None => "NULL".to_owned(),
-        // Numeric settings accept no quoted text.
-        Some(number) if is_number(number) => number.to_owned(),
-        Some(text) => format!("'{text}'"),
-    }
-}
-
-fn is_number(text: &str) -> bool {
-    let digits = text.strip_prefix('-').unwrap_or(text);
-    digits.bytes().any(|byte| byte.is_ascii_digit())
-        && digits.bytes().all(|byte| byte.is_ascii_digit() || byte == b'.')
-        && digits.bytes().filter(|byte| *byte == b'.').count() <= 1
-}
-
 /// Appends a statement that makes the server fail with this error, whose message must be safe to quote.
 pub fn encode_refusal(
     capabilities: Capabilities,
@@ -297,9 +256,4 @@ pub fn encode_refusal(
 
 fn starts_with_err(input: &[u8]) -> bool {
     packet::peek_header(input).is_some_and(|(_, payload)| ErrPacket::is(payload))
-}
-
-/// A value that can be set again on another connection.
-pub fn restorable(value: Option<Vec<u8>>) -> Option<Option<String>> {
-    value.map(|value| initial_state::quotable(value).ok_or(())).transpose().ok()
 }

@@ -4,7 +4,7 @@
 
 use std::sync::Arc;
 
-use crate::mysql::relay::{initial_state::InitialState, session_restore::write_value};
+use crate::mysql::relay::{initial_state::InitialState, settings::write_value};
 
 /// Settings with which no statement is prepared differently. They also cannot be changed at any time: a change of
 /// `autocommit` may end the transaction.
