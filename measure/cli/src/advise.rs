@@ -10,9 +10,10 @@ use ciphertoll_stats::cost::{CostModel, Load};
 
 use crate::arguments::{AdviseArguments, LoadArguments};
 use crate::failure::Failure;
+use crate::output::print_document;
 use crate::predict::{load_for, require_profiles};
 use crate::progress::tell;
-use crate::{passwords, print_document, report, request};
+use crate::{passwords, report, request};
 
 pub(crate) fn advise(arguments: &AdviseArguments) -> Result<ExitCode, Failure> {
     let path = ciphertoll_record::resolve(&arguments.record.run_dir, &arguments.record.run)?;

@@ -9,7 +9,8 @@ use ciphertoll_stats::{ChangeVerdict, ComparedRun, RunComparison, compare as com
 
 use crate::arguments::CompareArguments;
 use crate::failure::Failure;
-use crate::{print_document, report};
+use crate::output::print_document;
+use crate::report;
 
 pub(crate) fn compare(arguments: &CompareArguments) -> Result<ExitCode, Failure> {
     let resolve = |name: &str| ciphertoll_record::resolve(&arguments.run_dir, name);

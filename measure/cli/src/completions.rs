@@ -7,7 +7,7 @@ use clap_mangen::Man;
 
 use crate::arguments::{Arguments, SHELLS};
 use crate::failure::Failure;
-use crate::print_document;
+use crate::output::print_document;
 
 const NAME: &str = "ciphertoll";
 

@@ -12,7 +12,9 @@ use console::Color;
 use serde_json::json;
 
 use crate::failure::Failure;
-use crate::{print_document, report, run};
+use crate::output::print_document;
+use crate::program::program;
+use crate::report;
 
 /// Prefix of the names of driver probes, before the driver's name.
 const DRIVER: &str = "driver ";
@@ -21,7 +23,7 @@ const STATE_COLUMNS: usize = 9;
 
 pub(crate) fn doctor(as_json: bool, scratch_directory: Option<&Path>) -> Result<ExitCode, Failure> {
     let probes = [doctor::probes(), driver_probes()].concat();
-    let findings = doctor::examine(&run::program()?, &probes, scratch_directory);
+    let findings = doctor::examine(&program()?, &probes, scratch_directory);
     let able = doctor::can_measure(&findings);
     print_document(&if as_json {
         serde_json::to_string_pretty(&json!({ "can_measure": able, "checks": findings }))?

@@ -7,7 +7,7 @@ use ciphertoll_model::{LoadHosts, Spec};
 use ciphertoll_record::Scratch;
 
 use crate::failure::Failure;
-use crate::run::program;
+use crate::program::program;
 
 /// Connects each host once, which also copies ciphertoll there. Pods of a cluster are created by the run itself.
 pub(crate) fn check(spec: &Spec, scratch_root: &Path) -> Result<(), Failure> {

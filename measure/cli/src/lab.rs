@@ -21,8 +21,9 @@ use ciphertoll_record::ProcessIdentity;
 use crate::arguments::LabArguments;
 use crate::environment::ClientEnvironment;
 use crate::failure::Failure;
+use crate::program::{program, watch_signals};
 use crate::progress::tell;
-use crate::{request, run, scratch};
+use crate::{request, scratch};
 
 /// The hidden command that [`within`] implements.
 pub(crate) const WITHIN_COMMAND: &str = "__within";
@@ -40,9 +41,9 @@ pub(crate) fn lab(arguments: &LabArguments) -> Result<u8, Failure> {
     let Some(cell) = plan.cells.first() else {
         return Err(Failure::new(ExitCode::NothingRan, "nothing to start"));
     };
-    let interrupt = run::watch_signals()?;
+    let interrupt = watch_signals()?;
     let scratch_root = scratch::root(arguments.scratch_dir.as_deref(), scratch::used_for(&plan))?;
-    let mut bench = LabBench::new(run::program()?, interrupt.clone()).with_scratch_root(scratch_root);
+    let mut bench = LabBench::new(program()?, interrupt.clone()).with_scratch_root(scratch_root);
     let code = start(&mut bench, &plan, cell, arguments, &interrupt).and_then(|client| {
         let environment = prepare_environment(&bench, &client)?;
         run_command(&client, &environment, &arguments.command, &interrupt)
@@ -188,7 +189,7 @@ fn run_command(
         None => HERE.to_owned(),
         Some(namespace) => serde_json::to_string(namespace)?,
     };
-    let mut within = Command::new(run::program()?);
+    let mut within = Command::new(program()?);
     within.arg(WITHIN_COMMAND).arg(namespace).args(command).envs(environment.iter().cloned());
     let status = within.spawn().and_then(|mut child| wait(&mut child, interrupt));
     let status = status

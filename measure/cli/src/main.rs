@@ -20,9 +20,11 @@ mod failure;
 mod hidden;
 mod hosts;
 mod lab;
+mod output;
 mod passwords;
 mod predict;
 mod presets;
+mod program;
 mod progress;
 mod reference;
 mod report;
@@ -35,7 +37,6 @@ mod settings;
 mod table;
 mod tde;
 
-use std::io::Write;
 use std::process;
 
 use clap::Parser;
@@ -77,21 +78,7 @@ fn dispatch(arguments: Arguments) -> Result<u8, Failure> {
         CliCommand::Tde(arguments) => return tde::tde(&arguments),
         CliCommand::Completions { shell } => completions::completions(shell),
         CliCommand::Man { command } => completions::man(command.as_deref()),
-        CliCommand::Schema => print_document(&ciphertoll_report::json_schema()),
+        CliCommand::Schema => output::print_document(&ciphertoll_report::json_schema()),
     };
     code.map(ExitCode::code)
-}
-
-/// Prints the only document on stdout. A closed pipe is not an error.
-fn print_document(document: &str) -> Result<ExitCode, Failure> {
-    let mut stdout = std::io::stdout().lock();
-    // Some documents, such as CSV, end with a newline already.
-    let document = document.strip_suffix('\n').unwrap_or(document);
-    let written = stdout.write_all(document.as_bytes()).and_then(|()| stdout.write_all(b"\n"));
-    match written {
-        Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => {
-            Err(Failure::new(ExitCode::HostResource, format!("cannot write to stdout: {error}")))
-        }
-        _ => Ok(ExitCode::Done),
-    }
 }

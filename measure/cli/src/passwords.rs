@@ -13,6 +13,7 @@ use ciphertoll_wire::Secret;
 use ciphertoll_wire::postgres::password_file::{self, PasswordQuery, PasswordServer};
 use console::Term;
 
+use self::option_files::OTHERS;
 use crate::failure::Failure;
 use crate::progress::tell;
 
@@ -20,8 +21,6 @@ mod option_files;
 
 /// Applies to all servers at URLs; with the suffix `_NAME`, to one.
 const VARIABLE: &str = "CIPHERTOLL_PASSWORD";
-/// Permission bits of group and others, which a password file must not have.
-const OTHERS: u32 = 0o077;
 
 /// Adds to `given` the passwords of those `servers` that have a URL.
 pub(crate) fn gather<'a>(

@@ -8,7 +8,8 @@ use ciphertoll_stats::cost::{CostModel, Load};
 
 use crate::arguments::{LoadArguments, PredictArguments};
 use crate::failure::Failure;
-use crate::{print_document, report};
+use crate::output::print_document;
+use crate::report;
 
 pub(crate) fn predict(arguments: &PredictArguments) -> Result<ExitCode, Failure> {
     let path = ciphertoll_record::resolve(&arguments.record.run_dir, &arguments.record.run)?;

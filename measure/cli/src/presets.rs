@@ -5,7 +5,7 @@ use ciphertoll_model::presets::{Measures, PRESETS, Preset};
 use serde_json::json;
 
 use crate::failure::Failure;
-use crate::print_document;
+use crate::output::print_document;
 
 pub(crate) fn presets(as_json: bool) -> Result<ExitCode, Failure> {
     if as_json {

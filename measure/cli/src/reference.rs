@@ -11,7 +11,7 @@ use clap::CommandFactory;
 
 use crate::arguments::Arguments;
 use crate::failure::Failure;
-use crate::print_document;
+use crate::output::print_document;
 
 pub(crate) const REFERENCE_COMMAND: &str = "__reference";
 

@@ -10,7 +10,7 @@ use ciphertoll_stats::{RunFacts, analyse_trials};
 
 use crate::arguments::{ReportArguments, ReportFormat};
 use crate::failure::Failure;
-use crate::print_document;
+use crate::output::print_document;
 
 const DEFAULT_WIDTH: u16 = 100;
 

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use ciphertoll_experiment::{BenchError, Interrupt, LabBench, Run, Sink};
+use ciphertoll_experiment::{BenchError, LabBench, Run, Sink};
 use ciphertoll_lab::Passwords;
 use ciphertoll_load::driver;
 use ciphertoll_model::{
@@ -18,13 +18,14 @@ use crate::arguments::{
     OutputArguments, PlanFormat, ProgressFormat, ReportFormat, ResumeArguments, RunArguments,
 };
 use crate::failure::Failure;
+use crate::output::print_document;
+use crate::program::{program, watch_signals};
 use crate::progress::{ProgressDisplay, tell};
 use crate::request::{self, Request};
 use crate::settings::check_settings;
-use crate::{hosts, passwords, print_document, report, scratch};
+use crate::{hosts, passwords, report, scratch};
 
 const VERSION: &str = env!("CARGO_PKG_VERSION");
-const SIGNALS: [i32; 2] = [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM];
 
 pub(crate) fn run(arguments: &RunArguments) -> Result<ExitCode, Failure> {
     let Request { mut spec, passwords, absent } = request::read(arguments)?;
@@ -265,22 +266,6 @@ fn unrecorded(error: ciphertoll_record::Error) -> BenchError {
 /// Names the record, which keeps what was measured before the failure.
 fn failed(error: &BenchError, directory: &Path) -> Failure {
     Failure::new(error.exit_code, format!("{} (record: {})", error.message, directory.display()))
-}
-
-/// The path of this program, which starts all child processes.
-pub(crate) fn program() -> Result<PathBuf, Failure> {
-    std::env::current_exe().map_err(|error| {
-        Failure::new(ExitCode::HostResource, format!("cannot find the ciphertoll executable: {error}"))
-    })
-}
-
-pub(crate) fn watch_signals() -> Result<Interrupt, Failure> {
-    let interrupt = Interrupt::default();
-    for signal in SIGNALS {
-        signal_hook::flag::register_usize(signal, interrupt.flag(), signal as usize)
-            .map_err(|error| Failure::new(ExitCode::Internal, format!("cannot handle signals: {error}")))?;
-    }
-    Ok(interrupt)
 }
 
 fn exit_code(plan: &Plan, facts: &RunFacts<'_>) -> ExitCode {

@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 
 use crate::arguments::runs::{Age, RemoveArguments, RunSelection, RunsArguments, RunsCommand};
 use crate::failure::Failure;
-use crate::print_document;
+use crate::output::print_document;
 use crate::progress::tell;
 use crate::table::columns;
 

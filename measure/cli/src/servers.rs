@@ -8,7 +8,7 @@ use ciphertoll_model::{Engine, ExitCode};
 use serde_json::json;
 
 use crate::failure::Failure;
-use crate::print_document;
+use crate::output::print_document;
 use crate::progress::tell;
 use crate::table::columns;
 

@@ -2,6 +2,7 @@
 
 mod convert;
 mod exec;
+mod keys;
 mod verify;
 
 use std::ffi::OsString;
@@ -13,14 +14,15 @@ use std::path::{Path, PathBuf};
 use ciphertoll_model::ExitCode;
 use ciphertoll_tde::cluster::{CONTROL_PATH, VERSION_PATH};
 use ciphertoll_tde::{
-    CipherKind, Kek, KekSource, KeyError, KeyFile, MAP_MAGIC, Replace, SealState, looks_sealed, version_seal,
+    CipherKind, Kek, KeyError, KeyFile, MAP_MAGIC, Replace, SealState, looks_sealed, version_seal,
 };
 use clap::{Args, Subcommand};
 use nix::sys::prctl::set_dumpable;
 
-use crate::arguments::{Choice, choice};
+use self::keys::{CIPHERS, ClusterArguments, KeyArguments, NewKeyArguments, host};
+use crate::arguments::choice;
 use crate::failure::Failure;
-use crate::print_document;
+use crate::output::print_document;
 
 const KEY_FILE_MODE: u32 = 0o600;
 
@@ -92,40 +94,6 @@ enum TdeCommand {
     },
 }
 
-#[derive(Args, Debug)]
-struct ClusterArguments {
-    /// The data directory
-    #[arg(short = 'D', long, value_name = "DIR")]
-    data: PathBuf,
-    /// The key file [default: DIR.tde]
-    #[arg(long, value_name = "FILE")]
-    keys: Option<PathBuf>,
-}
-
-#[derive(Args, Debug)]
-#[group(required = true, multiple = false)]
-struct KeyArguments {
-    /// The file with the key-encryption key, readable only by its owner or its group; or an open pipe, /dev/fd/3
-    #[arg(long, value_name = "FILE")]
-    key_file: Option<PathBuf>,
-    /// A shell command that prints the key-encryption key
-    #[arg(long, value_name = "COMMAND")]
-    key_command: Option<OsString>,
-}
-
-#[derive(Args, Debug)]
-#[group(required = true, multiple = false)]
-struct NewKeyArguments {
-    /// The file with the new key-encryption key; the rules of --key-file apply
-    #[arg(long, value_name = "FILE")]
-    new_key_file: Option<PathBuf>,
-    /// A shell command that prints the new key-encryption key
-    #[arg(long, value_name = "COMMAND")]
-    new_key_command: Option<OsString>,
-}
-
-const CIPHERS: [Choice<CipherKind>; 1] = [("aes-256-xts", "", CipherKind::Aes256)];
-
 /// Returns the exit code: one of ciphertoll's, or that of the program that `exec` ran.
 pub(crate) fn tde(arguments: &TdeArguments) -> Result<u8, Failure> {
     // Prevents core dumps and debuggers of the same user while a key is in memory. `exec` resets this for the program.
@@ -144,56 +112,6 @@ pub(crate) fn tde(arguments: &TdeArguments) -> Result<u8, Failure> {
         }
     };
     code.map(ExitCode::code)
-}
-
-impl ClusterArguments {
-    fn data(&self) -> Result<PathBuf, Failure> {
-        std::path::absolute(&self.data).map_err(|error| host(&self.data, &error))
-    }
-
-    fn keys(&self) -> Result<PathBuf, Failure> {
-        match &self.keys {
-            Some(path) => std::path::absolute(path).map_err(|error| host(path, &error)),
-            None => self.data().map(|data| KeyFile::path_beside(&data)),
-        }
-    }
-}
-
-impl KeyArguments {
-    fn read(&self) -> Result<Kek, Failure> {
-        read_key(self.key_file.as_ref(), self.key_command.as_ref())
-    }
-}
-
-impl NewKeyArguments {
-    fn read(&self) -> Result<Kek, Failure> {
-        read_key(self.new_key_file.as_ref(), self.new_key_command.as_ref())
-    }
-}
-
-fn read_key(file: Option<&PathBuf>, command: Option<&OsString>) -> Result<Kek, Failure> {
-    let source = match (file, command) {
-        (Some(path), _) => KekSource::File(path.clone()),
-        (None, Some(command)) => KekSource::Command(command.clone()),
-        (None, None) => return Err(Failure::usage("no key-encryption key: give a file or a command")),
-    };
-    Ok(source.read()?)
-}
-
-fn host(path: &Path, error: &std::io::Error) -> Failure {
-    Failure::new(ExitCode::HostResource, format!("{}: {error}", path.display()))
-}
-
-impl From<KeyError> for Failure {
-    fn from(error: KeyError) -> Self {
-        let code = match error {
-            KeyError::Io { .. } => ExitCode::HostResource,
-            KeyError::NotVerifiable { .. } => ExitCode::NotEncrypted,
-            KeyError::OpenSsl(_) | KeyError::Cipher(_) => ExitCode::Internal,
-            _ => ExitCode::Usage,
-        };
-        Self::new(code, error.to_string())
-    }
 }
 
 fn keygen(path: &Path) -> Result<ExitCode, Failure> {

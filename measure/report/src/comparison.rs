@@ -58,7 +58,7 @@ fn heading(change: &Change) -> String {
 }
 
 fn conditions(plans: [&Plan; 2]) -> Vec<DifferingCondition> {
-    let settings: fn(&Plan) -> String = |plan| match crate::plan::settings(plan) {
+    let settings: fn(&Plan) -> String = |plan| match crate::view::plan::settings(plan) {
         settings if settings.is_empty() => "default".to_owned(),
         settings => settings,
     };

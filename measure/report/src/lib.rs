@@ -28,15 +28,13 @@ mod markup;
 mod names;
 mod number;
 mod plan;
+mod run_report;
 mod sentence;
 mod subject;
 mod summary;
 mod svg;
 mod terminal;
 mod view;
-
-use ciphertoll_model::Plan;
-use ciphertoll_stats::{Analysis, RunFacts};
 
 pub use comparison::{ChangeDocument, ComparisonDocument, ComparisonReport, comparison, comparison_json};
 pub use costs::{
@@ -51,39 +49,7 @@ pub use document::{
 pub use html::html;
 pub use markdown::markdown;
 pub use plan::{dry_run, plan_summary};
+pub use run_report::{RunReport, Style};
 pub use summary::summary;
+pub use terminal::render as terminal;
 pub use view::connect_cost::CostPart;
-
-/// The input of every report format.
-#[derive(Debug)]
-pub struct RunReport<'a> {
-    /// Name of the run's directory.
-    pub run: &'a str,
-    pub plan: &'a Plan,
-    pub facts: RunFacts<'a>,
-    pub analysis: &'a Analysis,
-}
-
-/// Whether text output may contain ANSI colours.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Style {
-    Colour,
-    Plain,
-}
-
-/// The report for a terminal of `width` columns; ends in a newline.
-pub fn terminal(report: &RunReport<'_>, style: Style, width: u16) -> String {
-    terminal::render(report, style, width)
-}
-
-impl<'a> RunReport<'a> {
-    /// The version of ciphertoll that measured.
-    fn tool_version(&self) -> &'a str {
-        self.facts.tool_version.unwrap_or("unknown")
-    }
-
-    /// Whether anything was measured often enough to have an interval.
-    fn has_numbers(&self) -> bool {
-        self.analysis.cells().iter().any(|cell| cell.metrics.values().any(number::is_certain))
-    }
-}

@@ -12,7 +12,7 @@ use ciphertoll_model::{
 use crate::lists::{distinct, listed};
 use crate::number::{duration, plural, quantity};
 use crate::view::{Column, ColumnKind, Table, TableEntry, by_reason, unlike};
-use crate::{Style, names, terminal};
+use crate::{Style, names, terminal, view};
 
 /// The width of a dry run: it depends on the plan alone.
 const WIDTH: u16 = 100;
@@ -149,9 +149,14 @@ fn totals(plan: &Plan) -> String {
         ("trials", format!("{counted}, and {calibration} for calibration")),
         (
             "trial",
-            format!("{} of warm-up, window of {}{}", plan.timing.warm_up, plan.timing.window, longer(plan)),
+            format!(
+                "{} of warm-up, window of {}{}",
+                plan.timing.warm_up,
+                plan.timing.window,
+                view::plan::longer(plan)
+            ),
         ),
-        ("settings", settings(plan)),
+        ("settings", view::plan::settings(plan)),
         ("storage", storage.to_owned()),
         ("looks", format!("after block {}", listed(&looks))),
         ("server starts", format!("{} ({})", servers.len(), servers.join(", "))),
@@ -159,24 +164,6 @@ fn totals(plan: &Plan) -> String {
     ];
     let said = rows.iter().filter(|(_, value)| !value.is_empty());
     said.fold(String::new(), |text, (name, value)| format!("{text}{name:<14} {value}\n"))
-}
-
-/// `; connect over 170ms: 13600ms after 2720ms`, if trials over long links are longer.
-pub(crate) fn longer(plan: &Plan) -> String {
-    let others = plan.longer.iter().filter(|longer| longer.timing != plan.timing);
-    let of = |longer: &LongerTrials| {
-        let LongerTrials { link, workload, timing, .. } = longer;
-        format!("; {workload} over {link}: {} after {}", timing.window, timing.warm_up)
-    };
-    others.map(of).collect()
-}
-
-/// The additional settings of private servers, with the name of the configuration.
-pub(crate) fn settings(plan: &Plan) -> String {
-    match &plan.config {
-        Some(name) => format!("{name} ({})", plan.settings),
-        None => plan.settings.to_string(),
-    }
 }
 
 /// One row for each cell, and the factors that do not vary in one line.

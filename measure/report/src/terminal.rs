@@ -13,7 +13,8 @@ const NARROWEST: usize = 40;
 /// Longer lines are hard to read.
 const WIDEST: usize = 110;
 
-pub(crate) fn render(report: &RunReport<'_>, style: Style, width: u16) -> String {
+/// The report for a terminal of `width` columns; ends in a newline.
+pub fn render(report: &RunReport<'_>, style: Style, width: u16) -> String {
     let canvas = Canvas::new(style, width);
     let strata = view::strata(report);
     let mut lines = canvas.heading(&verdicts::title(report));

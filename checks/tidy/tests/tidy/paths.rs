@@ -5,6 +5,8 @@ pub(crate) struct Import {
     /// Whether it is a re-export.
     pub is_public: bool,
     pub path: Vec<String>,
+    /// In a function or a module within the file.
+    pub is_inner: bool,
     alias: Option<String>,
 }
 
@@ -30,8 +32,13 @@ pub(crate) fn imports(text: &str) -> Vec<Import> {
             if path.len() > 1 && path.last().is_some_and(|last| last == "self") {
                 path.pop();
             }
+            let is_inner = statement.starts_with(' ');
+            if is_inner && path[0] == "super" {
+                // Of a module within the file, the parent is the file.
+                "self".clone_into(&mut path[0]);
+            }
             let alias = (!alias.is_empty()).then(|| alias.trim().to_owned());
-            imports.push(Import { is_public, path, alias });
+            imports.push(Import { is_public, path, is_inner, alias });
         }
     }
     imports

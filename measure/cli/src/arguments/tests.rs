@@ -31,8 +31,8 @@ fn every_example_is_accepted() {
 fn refused(Example { place, command }: &Example) -> Option<String> {
     let words = words(command);
     let error = Arguments::try_parse_from(&words).err()?;
-    // `ciphertoll tde exec` in a sentence names the command.
-    let is_name = words.iter().all(|word| word.chars().all(|c| c.is_ascii_lowercase()));
+    // `ciphertoll tde convert --decrypt` in a sentence names the command.
+    let is_name = words.iter().all(|word| word.chars().all(|c| c.is_ascii_lowercase() || c == '-'));
     let is_accepted = match error.kind() {
         ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => true,
         ErrorKind::MissingRequiredArgument | ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => is_name,

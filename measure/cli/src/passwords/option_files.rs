@@ -10,8 +10,10 @@ use std::path::{Path, PathBuf};
 use ciphertoll_model::Engine;
 use ciphertoll_wire::mysql::option_file::{Directive, OptionFile, PasswordSetting};
 
-use super::OTHERS;
 use crate::progress::tell;
+
+/// Permission bits of group and others, which a password file must not have.
+pub(super) const OTHERS: u32 = 0o077;
 
 /// The clients' limit.
 const MAX_DEPTH: usize = 10;

@@ -19,12 +19,12 @@ use indicatif::ProgressBar;
 use nix::unistd::geteuid;
 
 use super::exec::{UnlockedCluster, find_library, require_cipher};
-use super::{CIPHERS, ClusterArguments, KeyArguments, host};
+use super::keys::{CIPHERS, ClusterArguments, KeyArguments, host};
 use crate::arguments::choice;
 use crate::failure::Failure;
-use crate::print_document;
+use crate::output::print_document;
+use crate::program::watch_signals;
 use crate::progress::{bar, tell};
-use crate::run::watch_signals;
 
 /// How often a line is printed if stderr is not a terminal.
 const LINE_INTERVAL: Duration = Duration::from_secs(10);

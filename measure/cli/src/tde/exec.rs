@@ -27,7 +27,7 @@ use nix::unistd::{Pid, getpgrp, tcgetpgrp};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2};
 use signal_hook::iterator::Signals;
 
-use super::{ClusterArguments, KeyArguments, host};
+use super::keys::{ClusterArguments, KeyArguments, host};
 use crate::failure::Failure;
 use crate::lab::exit_code_of;
 use crate::progress::tell;

@@ -19,11 +19,11 @@ use serde_json::{Value, json};
 
 use super::convert::ConversionDisplay;
 use super::exec::require_cipher;
-use super::{ClusterArguments, KeyArguments, host};
+use super::keys::{ClusterArguments, KeyArguments, host};
 use crate::failure::Failure;
-use crate::print_document;
+use crate::output::print_document;
+use crate::program::watch_signals;
 use crate::progress::tell;
-use crate::run::watch_signals;
 
 /// How often the state is stored.
 const STATE_INTERVAL: Duration = Duration::from_secs(1);

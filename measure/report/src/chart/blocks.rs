@@ -4,7 +4,7 @@ use ciphertoll_model::{Arm, Metric};
 use ciphertoll_stats::assemble::PlannedComparison;
 use ciphertoll_stats::{Comparison, Interval, PairedRatio, headline_metrics};
 
-use super::{Figure, comparison_label, pictures};
+use super::figure::{Figure, comparison_label, pictures};
 use crate::number::{is_certain, ratio_with_interval, significant};
 use crate::svg::{Anchor, Drawing, Scale, Shape, dot, group, line, polyline, rect, text, tooltip, upright};
 use crate::view::{Column, ColumnKind, StratumView, Table, TableEntry};

@@ -3,7 +3,7 @@
 use ciphertoll_model::Metric;
 
 use super::bars::{self, BarNames, BarPart, StackedBar};
-use super::{Figure, TOTAL_WHISKER, pictures, whiskers};
+use super::figure::{Figure, TOTAL_WHISKER, pictures, whiskers};
 use crate::number::{measured, percent, quantity, scale, uncertainty};
 use crate::view::connect_cost::{self, Bar, CostPart, ServerCosts};
 use crate::view::{Column, ColumnKind, Sentence, Table, TableEntry};

@@ -4,7 +4,7 @@ use ciphertoll_model::Metric;
 use ciphertoll_stats::CellAnalysis;
 
 use super::bars::{self, BarNames, BarPart, StackedBar};
-use super::{Figure, TOTAL_WHISKER, highest, in_words, pictures, table_of, whiskers};
+use super::figure::{Figure, TOTAL_WHISKER, highest, in_words, pictures, table_of, whiskers};
 use crate::number::{measured_in, scale};
 use crate::svg::Swatch;
 use crate::view::{StratumView, absent, level};

@@ -4,7 +4,7 @@
 use ciphertoll_model::{Metric, MetricDirection};
 use ciphertoll_stats::{Comparison, Estimate};
 
-use super::{Figure, pictures, series_look, whiskers};
+use super::figure::{Figure, pictures, series_look, whiskers};
 use crate::lists::distinct;
 use crate::number::{measured, ratio, ratio_interval, ratio_with_interval};
 use crate::sentence;

@@ -3,7 +3,7 @@
 use ciphertoll_model::{Arm, Metric, MetricDirection, Unit};
 use ciphertoll_stats::{PairedRatio, headline_metrics, margin};
 
-use super::{Figure, comparison_label, pictures};
+use super::figure::{Figure, comparison_label, pictures};
 use crate::number::{percent, ratio, ratio_interval, ratio_with_interval};
 use crate::svg::{Drawing, Scale, Shape, Swatch, across, dot, group, hatch, line, rect, tooltip, whisker};
 use crate::view::{Column, ColumnKind, StratumView, Table, TableEntry, Tone, certain_ratio, levels};

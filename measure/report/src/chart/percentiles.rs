@@ -2,7 +2,7 @@
 
 use ciphertoll_model::Metric;
 
-use super::{Figure, highest, in_words, lowest, pictures, table_of, whiskers};
+use super::figure::{Figure, highest, in_words, lowest, pictures, table_of, whiskers};
 use crate::number::{measured_in, scale};
 use crate::svg::{Drawing, Scale, Shape, Swatch, across, dot, group, line, tooltip, whisker};
 use crate::view::{StratumView, absent, level};

@@ -3,7 +3,7 @@
 use ciphertoll_model::{Cell, Clients, Metric};
 use ciphertoll_stats::Estimate;
 
-use super::{Figure, apart, pictures, point_of_line, whiskers};
+use super::figure::{Figure, apart, pictures, point_of_line, whiskers};
 use crate::lists::grouped;
 use crate::names;
 use crate::number::{measured, measured_in, plural, scale};

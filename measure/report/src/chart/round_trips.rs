@@ -4,7 +4,7 @@
 use ciphertoll_model::{Link, Metric};
 use ciphertoll_stats::Estimate;
 
-use super::{Figure, apart, pictures, point_of_line, series_look, whiskers};
+use super::figure::{Figure, apart, pictures, point_of_line, series_look, whiskers};
 use crate::lists::grouped;
 use crate::number::{measured, plural};
 use crate::svg::{

@@ -1,7 +1,7 @@
 //! The first screen, for a reader who decides: the cost in one sentence, one picture, and what to do.
 
+use super::part::{flowing, paragraph, tone_words};
 use super::table::scrolling;
-use super::{flowing, paragraph, tone_words};
 use crate::RunReport;
 use crate::lists::distinct;
 use crate::markup::Element;

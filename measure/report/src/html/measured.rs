@@ -1,6 +1,7 @@
 //! The measurements: charts and a table for each stratum.
 
-use super::{PagePart, flowing, said, table};
+use super::part::{PagePart, flowing, said};
+use super::table;
 use crate::RunReport;
 use crate::chart::{self, Figure, Rates};
 use crate::markup::Element;

@@ -1,7 +1,7 @@
 //! Caveats, environment and the command that repeats the run.
 
+use super::part::{PagePart, paragraph, said};
 use super::table::scrolling;
-use super::{PagePart, paragraph, said};
 use crate::RunReport;
 use crate::markup::Element;
 use crate::view::repeat::{self, Fact, ServerFacts};

@@ -1,6 +1,6 @@
 //! Tables for screen readers and narrow pages.
 
-use super::flowing;
+use super::part::flowing;
 use crate::markup::Element;
 use crate::view::{Column, ColumnKind, Table, TableEntry, Tone};
 

@@ -3,8 +3,8 @@
 
 use ciphertoll_stats::cost::{Cores, CostModel, Load, Profile, Role};
 
+use super::part::{PagePart, paragraph};
 use super::table::scrolling;
-use super::{PagePart, paragraph};
 use crate::RunReport;
 use crate::costs::{self, CostReport, PageModel, ServerPredictions};
 use crate::markup::Element;

@@ -2,7 +2,7 @@
 
 use ciphertoll_stats::CellAnalysis;
 
-use super::{PagePart, flowing, said};
+use super::part::{PagePart, flowing, said};
 use crate::RunReport;
 use crate::markup::Element;
 use crate::view::{SentenceGroup, StratumView, advice, verdicts};

@@ -4,11 +4,14 @@ use std::collections::BTreeSet;
 use std::mem::discriminant;
 
 use ciphertoll_model::{
-    Cell, CpuPinning, Environment, Factor, Flag, LookDecision, Metric, NoiseLimits, SecurityLevel, TlsPath,
+    Cell, CpuPinning, Environment, Factor, Flag, Metric, NoiseLimits, SecurityLevel, TlsPath,
 };
 use ciphertoll_stats::{CellAnalysis, Comparison, headline_metrics};
 
-use super::{Section, Sentence, StratumView, at_rest, capital, certain_ratio, clean, crossings, documents};
+use super::{
+    Section, Sentence, StratumView, at_rest, capital, certain_ratio, clean, crossings, documents, plan,
+    repeat,
+};
 use crate::lists::{distinct, grouped};
 use crate::number::{effect, percent, plural, significant};
 use crate::{RunReport, names, sentence};
@@ -65,8 +68,9 @@ pub(crate) fn footer(report: &RunReport<'_>) -> String {
     let trials = format!("trials of {} after {} of warm-up{longer}", plan.timing.window, plan.timing.warm_up);
     let machine = report.facts.environment.map(machine);
     let tool = format!("ciphertoll {}", report.tool_version());
-    let settings = (!plan.settings.is_empty()).then(|| format!("settings: {}", crate::plan::settings(plan)));
-    let parts = [report.run.to_owned(), tool, format!("seed {}", plan.seed), stopped(report, blocks), trials];
+    let settings = (!plan.settings.is_empty()).then(|| format!("settings: {}", plan::settings(plan)));
+    let parts =
+        [report.run.to_owned(), tool, format!("seed {}", plan.seed), repeat::stopped(report, blocks), trials];
     parts.into_iter().chain(settings).chain(machine).map(|part| clean(&part)).collect::<Vec<_>>().join(" · ")
 }
 
@@ -287,17 +291,8 @@ fn skipped(report: &RunReport<'_>) -> Vec<Sentence> {
     cells.chain(super::unlike(report.plan).into_iter().map(Sentence::neutral)).collect()
 }
 
-/// `6 of 10 blocks (precise enough)`.
-pub(crate) fn stopped(report: &RunReport<'_>, blocks: String) -> String {
-    match report.facts.last_look {
-        Some(LookDecision::StopPrecise) => format!("{blocks} (precise enough)"),
-        Some(LookDecision::StopBudget) => format!("{blocks} (time budget used up)"),
-        Some(LookDecision::GoOn | LookDecision::StopPlanned) | None => blocks,
-    }
-}
-
 fn machine(environment: &Environment) -> String {
-    let crypto = super::repeat::crypto(environment);
+    let crypto = repeat::crypto(environment);
     let Environment { cpu_model, cpus, memory_bytes, kernel, os, tls_library, cpu_accounting, .. } =
         environment;
     let gibibytes = *memory_bytes as f64 / 1024f64.powi(3);

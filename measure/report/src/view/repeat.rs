@@ -2,10 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use ciphertoll_model::{CryptoInstruction, Ending, Environment, Timing};
+use ciphertoll_model::{CryptoInstruction, Ending, Environment, LookDecision, Timing};
 use ciphertoll_stats::StartedServer;
 
-use super::{caveats, clean};
+use super::{clean, plan};
 use crate::RunReport;
 use crate::number::plural;
 
@@ -61,7 +61,7 @@ pub(crate) fn machine(report: &RunReport<'_>) -> Vec<Fact> {
 pub(crate) fn run(report: &RunReport<'_>) -> Vec<Fact> {
     let plan = report.plan;
     let planned = plural(u64::from(plan.counted_blocks()), "block");
-    let blocks = caveats::stopped(report, format!("{} of {planned}", report.analysis.blocks_completed));
+    let blocks = stopped(report, format!("{} of {planned}", report.analysis.blocks_completed));
     let ending = match report.facts.ending {
         Some(Ending::Complete) => "complete",
         Some(Ending::Interrupted) => "interrupted",
@@ -70,7 +70,7 @@ pub(crate) fn run(report: &RunReport<'_>) -> Vec<Fact> {
         None => "unfinished",
     };
     let Timing { warm_up, window } = plan.timing;
-    let trials = format!("window of {window} after {warm_up} of warm-up{}", crate::plan::longer(plan));
+    let trials = format!("window of {window} after {warm_up} of warm-up{}", plan::longer(plan));
     vec![
         fact("Run", report.run),
         fact("Experiment", &plan.name),
@@ -90,6 +90,15 @@ pub(crate) fn servers(report: &RunReport<'_>) -> Vec<ServerFacts> {
         settings: server.settings.iter().map(|(name, value)| (clean(name), clean(value))).collect(),
     };
     report.facts.servers.iter().map(facts).collect()
+}
+
+/// `6 of 10 blocks (precise enough)`.
+pub(crate) fn stopped(report: &RunReport<'_>, blocks: String) -> String {
+    match report.facts.last_look {
+        Some(LookDecision::StopPrecise) => format!("{blocks} (precise enough)"),
+        Some(LookDecision::StopBudget) => format!("{blocks} (time budget used up)"),
+        Some(LookDecision::GoOn | LookDecision::StopPlanned) | None => blocks,
+    }
 }
 
 /// The crypto instruction sets, as the kernel names them.
