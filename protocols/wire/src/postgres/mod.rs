@@ -17,7 +17,7 @@ pub mod server;
 pub mod sql;
 
 pub use client::{
-    Bound, ChannelBinding, CopyInReader, CopyOutReader, DIRECT_TLS_ALPN, ExchangeSummary, PostgresAuthMethod,
+    Bound, ChannelBinding, CopyInReader, DIRECT_TLS_ALPN, ExchangeSummary, PostgresAuthMethod,
     PostgresConnect, PostgresLogin, PostgresPrepareReader, PostgresResponseReader, PostgresRowsReader,
     PostgresServerInfo, PostgresTlsMode, StatementDescription, password_file,
 };

@@ -235,24 +235,6 @@ fn an_error_that_ends_the_session_does_not_wait_for_more() {
 }
 
 #[test]
-fn all_pipelined_responses_are_read() {
-    let three = answer().complete("INSERT 0 2").ready().error(Severity::Error, *b"23505").ready();
-    let three = three.rows(&[vec![None]]).ready_in(TransactionStatus::InTransaction);
-    let bytes = [three.bytes.as_slice(), b"next"].concat();
-    let mut reader = PostgresResponseReader::pipelined(3);
-    let (end_of_all, left) = feed(&bytes, &[3], |input| end(reader.step(input)));
-    assert_eq!(end_of_all, Some(Err(refused(Severity::Error, "23505"))));
-    assert_eq!(left, b"next");
-    reader.reset();
-    let good =
-        answer().complete("INSERT 0 2").ready().complete("DELETE 3").ready().complete("X").ready().bytes;
-    let Ok(Response::Done(summary)) = reader.step(&mut good.as_slice()) else { panic!("it is complete") };
-    assert_eq!(summary.affected_rows, 5);
-    let none = PostgresResponseReader::pipelined(0).step(&mut &b"next"[..]);
-    assert_eq!(none, Ok(Response::Done(ExchangeSummary::default())));
-}
-
-#[test]
 fn messages_out_of_order_are_refused() {
     let wrong = |reader: Answer| count(&reader.bytes).unwrap_err();
     for answer in [

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use ciphertoll_wire::postgres::{
-    ChannelBinding, Column, CopyInReader, CopyOutReader, CopyStart, Error, ExchangeSummary, Notice, Param,
+    ChannelBinding, Column, CopyInReader, CopyStart, Error, ExchangeSummary, Notice, Param,
     PostgresAuthMethod, PostgresConnect, PostgresLogin, PostgresPrepareReader, PostgresResponseReader,
     PostgresRowsReader, PostgresTlsMode, Response, Severity, StatementDescription, TransactionStatus,
     ValueFormat, command,
@@ -185,9 +185,6 @@ fn copies() {
     let start = CopyStart { format: ValueFormat::Text, columns: 2 };
     assert_eq!(CopyInReader::new().step(&mut input), Ok(Response::Done(start)));
     assert_eq!(PostgresResponseReader::new().step(&mut input), Ok(Response::Done(within(0, 2, 0))));
-    let mut data = Vec::new();
-    let response =
-        CopyOutReader::new().step(&mut bytes(COPIED_OUT).as_slice(), |piece| data.extend_from_slice(piece));
+    let response = PostgresResponseReader::new().step(&mut bytes(COPIED_OUT).as_slice());
     assert_eq!(response, Ok(Response::Done(within(4, 0, 36))));
-    assert_eq!(data, "5\tgrüße\n6\tgrüße\n7\tseven\n8\teight\n".as_bytes());
 }

@@ -21,17 +21,14 @@ pub(crate) enum RowHandling {
     Whole { limit_bytes: usize },
 }
 
-/// Reads the responses to one command, or to several that were sent together.
+/// Reads the response to one command.
 #[derive(Debug, Clone)]
 pub(crate) struct Exchange {
     rows: RowHandling,
-    /// The number of responses, and of those that have not ended.
-    answers: u32,
-    left: u32,
     state: State,
-    /// The rest of a payload that is skipped or passed on.
-    streaming: Streaming,
-    /// The server's first error, returned when all responses have been read.
+    /// The rest of a payload that is skipped.
+    skipped_bytes: usize,
+    /// The server's first error, returned when the response has been read.
     refusal: Option<Error>,
     notices: u64,
     transaction: TransactionStatus,
@@ -51,18 +48,6 @@ enum State {
     Failed,
 }
 
-#[derive(Debug, Clone, Copy)]
-struct Streaming {
-    left: usize,
-    is: Streamed,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Streamed {
-    CopyData,
-    Ignored,
-}
-
 pub(crate) enum ExchangeEvent<'a> {
     NeedInput,
     /// A row of this many bytes, which are skipped.
@@ -70,13 +55,10 @@ pub(crate) enum ExchangeEvent<'a> {
         bytes: usize,
     },
     Row(&'a [u8]),
-    /// A message with COPY data starts; its content follows as [`ExchangeEvent::CopyPiece`]s.
+    /// A message with COPY data of this many bytes, which are skipped.
     CopyData {
         bytes: usize,
     },
-    CopyPiece(&'a [u8]),
-    /// The server sends the data of a COPY.
-    CopyOut,
     /// The server waits for the data of a COPY.
     CopyIn(&'a [u8]),
     /// A statement has ended that has changed this many rows.
@@ -85,18 +67,16 @@ pub(crate) enum ExchangeEvent<'a> {
     Parameters(&'a [u8]),
     Columns(&'a [u8]),
     Notice(&'a [u8]),
-    /// All responses have been read.
+    /// The response has been read.
     End,
 }
 
 impl Exchange {
-    pub(crate) fn new(rows: RowHandling, answers: u32) -> Self {
+    pub(crate) fn new(rows: RowHandling) -> Self {
         Self {
             rows,
-            answers,
-            left: answers,
-            state: first_state(answers),
-            streaming: Streaming { left: 0, is: Streamed::Ignored },
+            state: State::Open,
+            skipped_bytes: 0,
             refusal: None,
             notices: 0,
             transaction: TransactionStatus::Idle,
@@ -104,7 +84,7 @@ impl Exchange {
     }
 
     pub(crate) fn reset(&mut self) {
-        *self = Self::new(self.rows, self.answers);
+        *self = Self::new(self.rows);
     }
 
     /// Fails the reader, whose caller cannot use an event.
@@ -134,14 +114,13 @@ impl Exchange {
     #[inline]
     fn try_step<'a>(&mut self, input: &mut &'a [u8]) -> Result<ExchangeEvent<'a>, Error> {
         loop {
-            if self.streaming.left > 0 {
+            if self.skipped_bytes > 0 {
                 if input.is_empty() {
                     return Ok(ExchangeEvent::NeedInput);
                 }
-                let piece = self.take_piece(input);
-                if self.streaming.is == Streamed::CopyData {
-                    return Ok(ExchangeEvent::CopyPiece(piece));
-                }
+                let arrived = self.skipped_bytes.min(input.len());
+                self.skipped_bytes -= arrived;
+                *input = &input[arrived..];
                 continue;
             }
             match self.state {
@@ -168,13 +147,6 @@ impl Exchange {
         }
     }
 
-    fn take_piece<'a>(&mut self, input: &mut &'a [u8]) -> &'a [u8] {
-        let (piece, rest) = input.split_at(self.streaming.left.min(input.len()));
-        self.streaming.left -= piece.len();
-        *input = rest;
-        piece
-    }
-
     /// Whether a message is read as it arrives.
     #[inline]
     fn streams(&self, kind: u8) -> bool {
@@ -192,8 +164,7 @@ impl Exchange {
         &mut self,
         Header { kind, payload_bytes: bytes }: Header,
     ) -> Option<ExchangeEvent<'a>> {
-        let is = if kind == kind::COPY_DATA { Streamed::CopyData } else { Streamed::Ignored };
-        self.streaming = Streaming { left: bytes, is };
+        self.skipped_bytes = bytes;
         match kind {
             kind::DATA_ROW => Some(ExchangeEvent::RowSkipped { bytes }),
             kind::COPY_DATA => Some(ExchangeEvent::CopyData { bytes }),
@@ -265,10 +236,7 @@ impl Exchange {
             kind::PARAMETER_DESCRIPTION => return Ok(Some(ExchangeEvent::Parameters(payload))),
             kind::ROW_DESCRIPTION => return Ok(Some(ExchangeEvent::Columns(payload))),
             kind::COPY_IN_RESPONSE => return Ok(Some(ExchangeEvent::CopyIn(payload))),
-            kind::COPY_OUT_RESPONSE => {
-                self.state = State::CopyingOut;
-                return Ok(Some(ExchangeEvent::CopyOut));
-            }
+            kind::COPY_OUT_RESPONSE => self.state = State::CopyingOut,
             kind::COPY_DONE => self.state = State::CopiedOut,
             // The others report steps that the end of the response confirms, too.
             _ => {}
@@ -300,20 +268,10 @@ impl Exchange {
 
     #[inline]
     fn end_answer<'a>(&mut self) -> Result<Option<ExchangeEvent<'a>>, Error> {
-        self.left -= 1;
-        if self.left > 0 {
-            self.state = State::Open;
-            return Ok(None);
-        }
         self.state = State::Ended;
         match self.refusal.take() {
             Some(refusal) => Err(refusal),
             None => Ok(Some(ExchangeEvent::End)),
         }
     }
-}
-
-/// The response to no command has ended already.
-fn first_state(answers: u32) -> State {
-    if answers == 0 { State::Ended } else { State::Open }
 }

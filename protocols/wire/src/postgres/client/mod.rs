@@ -11,7 +11,7 @@ pub(crate) mod response;
 pub(crate) mod rows;
 
 pub use connect::{PostgresConnect, PostgresServerInfo};
-pub use copy::{CopyInReader, CopyOutReader};
+pub use copy::CopyInReader;
 pub use login::{Bound, ChannelBinding, DIRECT_TLS_ALPN, PostgresAuthMethod, PostgresLogin, PostgresTlsMode};
 pub use prepare::{PostgresPrepareReader, StatementDescription};
 pub use response::{ExchangeSummary, PostgresResponseReader};

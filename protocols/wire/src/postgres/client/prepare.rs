@@ -32,7 +32,7 @@ impl PostgresPrepareReader {
     /// Reads the response to one `Sync`.
     pub fn new() -> Self {
         // Rows are refused; none can come.
-        let exchange = Exchange::new(RowHandling::Whole { limit_bytes: 0 }, 1);
+        let exchange = Exchange::new(RowHandling::Whole { limit_bytes: 0 });
         Self { exchange, is_parsed: false, prepared: StatementDescription::default() }
     }
 

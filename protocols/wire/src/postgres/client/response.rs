@@ -39,16 +39,10 @@ pub struct PostgresResponseReader {
 impl PostgresResponseReader {
     /// Reads the response to one `Query` or `Sync`.
     pub fn new() -> Self {
-        Self::pipelined(1)
+        Self { exchange: Exchange::new(RowHandling::Skipped), summary: ExchangeSummary::default() }
     }
 
-    /// Reads the responses to this many `Query`s and `Sync`s that were sent together, and counts over all of
-    /// them. The first error is returned after all have been read.
-    pub fn pipelined(answers: u32) -> Self {
-        Self { exchange: Exchange::new(RowHandling::Skipped, answers), summary: ExchangeSummary::default() }
-    }
-
-    /// Prepares for as many responses as before.
+    /// Prepares for the next response.
     pub fn reset(&mut self) {
         self.exchange.reset();
         self.summary = ExchangeSummary::default();

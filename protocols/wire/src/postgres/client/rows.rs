@@ -17,7 +17,7 @@ use crate::{
 const MAX_NOTICES: usize = 32;
 
 /// Collects the rows of all statements of one response as sent, and the first notices. The data of a COPY TO
-/// STDOUT are not rows and are skipped; see [`CopyOutReader`](super::CopyOutReader).
+/// STDOUT are not rows and are skipped.
 ///
 /// After an error the same holds as for [`super::PostgresResponseReader`].
 #[derive(Debug, Clone)]
@@ -32,7 +32,7 @@ pub struct PostgresRowsReader {
 impl PostgresRowsReader {
     /// `limit_bytes` includes the size of the vectors.
     pub fn new(limit_bytes: usize) -> Self {
-        let exchange = Exchange::new(RowHandling::Whole { limit_bytes }, 1);
+        let exchange = Exchange::new(RowHandling::Whole { limit_bytes });
         Self { exchange, rows: Vec::new(), notices: Vec::new(), held_bytes: 0, limit_bytes }
     }
 
