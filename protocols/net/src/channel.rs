@@ -281,12 +281,12 @@ impl Channel {
             if let Response::Done(value) = self.digest(&mut step)? {
                 return Ok(Some(value));
             }
-            let go_on = match received {
+            let may_continue = match received {
                 Received::MoreLikely => true,
                 Received::Drained => readiness.is_end(),
                 Received::WouldBlock | Received::Closed => false,
             };
-            if !go_on {
+            if !may_continue {
                 return Ok(None);
             }
         }
