@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use anyhow::{Context, Result};
-use ciphertoll_experiment::{BenchError, Injection, Interrupt, LabBench, Run, Sink};
+use ciphertoll_experiment::{Injection, Interrupt, LabTestbed, Run, Sink, TestbedError};
 use ciphertoll_model::{Arm, Event, LinkKind, Plan, TimestampedEvent};
 
 use crate::ciphertoll_program;
@@ -28,14 +28,15 @@ impl RealRuns {
     /// Runs `plan` on private servers, with an optional known effect.
     pub fn carry_out(&self, plan: &Plan, injection: Option<Injection>) -> Result<Vec<TimestampedEvent>> {
         let interrupt = Interrupt::default();
-        let mut bench = LabBench::new(self.program.clone(), interrupt.clone()).with_logs(self.logs.clone());
+        let mut testbed =
+            LabTestbed::new(self.program.clone(), interrupt.clone()).with_logs(self.logs.clone());
         if let Some(injection) = injection {
-            bench = bench.with_injection(injection);
+            testbed = testbed.with_injection(injection);
         }
         if let Some(kind) = self.link_kind {
-            bench = bench.with_links_by(kind);
+            testbed = testbed.with_links_by(kind);
         }
-        Run::new(plan, &mut bench, &mut DiscardingSink, &interrupt)
+        Run::new(plan, &mut testbed, &mut DiscardingSink, &interrupt)
             .carry_out(env!("CARGO_PKG_VERSION"))
             .map_err(anyhow::Error::new)
     }
@@ -50,11 +51,11 @@ impl RealRuns {
 struct DiscardingSink;
 
 impl Sink for DiscardingSink {
-    fn event(&mut self, event: &Event) -> Result<TimestampedEvent, BenchError> {
+    fn event(&mut self, event: &Event) -> Result<TimestampedEvent, TestbedError> {
         Ok(TimestampedEvent { at_unix_ms: 0, event: event.clone() })
     }
 
-    fn histogram(&mut self, _: u32, _: usize, _: Arm, _: &str) -> Result<(), BenchError> {
+    fn histogram(&mut self, _: u32, _: usize, _: Arm, _: &str) -> Result<(), TestbedError> {
         Ok(())
     }
 }

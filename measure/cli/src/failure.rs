@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use ciphertoll_experiment::BenchError;
+use ciphertoll_experiment::TestbedError;
 use ciphertoll_model::{ExitCode, LevelError, SpecError};
 
 #[derive(Debug)]
@@ -105,8 +105,8 @@ impl From<ciphertoll_lab::Error> for Failure {
     }
 }
 
-impl From<BenchError> for Failure {
-    fn from(error: BenchError) -> Self {
+impl From<TestbedError> for Failure {
+    fn from(error: TestbedError) -> Self {
         Self::new(error.exit_code, error.message)
     }
 }

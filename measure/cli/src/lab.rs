@@ -11,7 +11,9 @@ use std::process::{self, Child, Command, ExitStatus};
 use std::thread;
 use std::time::Duration;
 
-use ciphertoll_experiment::{Bench, Emit, Interrupt, LabBench, TrialError, TrialRequest};
+use ciphertoll_experiment::{
+    Emit, Interrupt, LabTestbed, ReadyLab, ReadyTestbed, Testbed, TrialError, TrialRequest,
+};
 use ciphertoll_model::{
     Arm, Cell, Ending, Event, ExitCode, Grid, Link, LinkShape, Namespace, Plan, Settings, Spec, TrialPace,
     TrialSpec, Tunnel, VoidReason,
@@ -43,12 +45,26 @@ pub(crate) fn lab(arguments: &LabArguments) -> Result<u8, Failure> {
     };
     let interrupt = watch_signals()?;
     let scratch_root = scratch::root(arguments.scratch_dir.as_deref(), scratch::used_for(&plan))?;
-    let mut bench = LabBench::new(program()?, interrupt.clone()).with_scratch_root(scratch_root);
-    let code = start(&mut bench, &plan, cell, arguments, &interrupt).and_then(|client| {
-        let environment = prepare_environment(&bench, &client)?;
-        run_command(&client, &environment, &arguments.command, &interrupt)
-    });
-    let down = bench.down();
+    let mut testbed = LabTestbed::new(program()?, interrupt.clone()).with_scratch_root(scratch_root);
+    let skipped = RefCell::new(None);
+    let mut emit = |event: Event| match event {
+        Event::CellSkipped { skipped: cell } => *skipped.borrow_mut() = Some(cell.reason),
+        Event::Warned { message } => tell(&format!("warning: {message}")),
+        event if !arguments.quiet => progress_line(&event).iter().for_each(|line| tell(line)),
+        _ => {}
+    };
+    testbed.sweep(&mut emit)?;
+    let mut ready = testbed.prepare(&plan, &mut emit)?;
+    let code = check_interrupt(&interrupt)
+        .and_then(|()| match skipped.take() {
+            Some(reason) => Err(Failure::new(ExitCode::NothingRan, reason)),
+            None => start(&mut ready, &plan, cell, &mut emit),
+        })
+        .and_then(|client| {
+            let environment = prepare_environment(&ready, &client)?;
+            run_command(&client, &environment, &arguments.command, &interrupt)
+        });
+    let down = ready.down();
     let code = code?;
     down?;
     Ok(code)
@@ -83,29 +99,9 @@ fn plan(arguments: &LabArguments) -> Result<Plan, Failure> {
     Ok(Plan::new(&spec, 0)?)
 }
 
-/// Starts server, path and link. Returns the settings of a client.
-fn start(
-    bench: &mut LabBench,
-    plan: &Plan,
-    cell: &Cell,
-    arguments: &LabArguments,
-    interrupt: &Interrupt,
-) -> Result<TrialSpec, Failure> {
-    let skipped = RefCell::new(None);
-    let mut emit = |event: Event| match event {
-        Event::CellSkipped { skipped: cell } => *skipped.borrow_mut() = Some(cell.reason),
-        Event::Warned { message } => tell(&format!("warning: {message}")),
-        event if !arguments.quiet => progress_line(&event).iter().for_each(|line| tell(line)),
-        _ => {}
-    };
-    let emit: &mut Emit<'_> = &mut emit;
-    bench.sweep(emit)?;
-    bench.prepare(plan, emit)?;
-    check_interrupt(interrupt)?;
-    if let Some(reason) = skipped.take() {
-        return Err(Failure::new(ExitCode::NothingRan, reason));
-    }
-    bench.up(cell, emit).map_err(trial_failed)?;
+/// Starts path and link. Returns the settings of a client.
+fn start(ready: &mut ReadyLab, plan: &Plan, cell: &Cell, emit: &mut Emit<'_>) -> Result<TrialSpec, Failure> {
+    ready.up(cell, emit).map_err(trial_failed)?;
     let request = TrialRequest {
         cell,
         arm: Arm::Main,
@@ -115,7 +111,7 @@ fn start(
         max_per_s: None,
         query: None,
     };
-    bench.client(&request).map_err(trial_failed)
+    ready.client(&request).map_err(trial_failed)
 }
 
 fn check_interrupt(interrupt: &Interrupt) -> Result<(), Failure> {
@@ -157,14 +153,13 @@ fn progress_line(event: &Event) -> Option<String> {
 
 /// Returns the command's environment variables. Writes private files, which are removed with the lab.
 fn prepare_environment(
-    bench: &LabBench,
+    ready: &ReadyLab,
     client: &TrialSpec,
 ) -> Result<Vec<(&'static str, OsString)>, Failure> {
     let failed = |error: io::Error| {
         Failure::new(ExitCode::HostResource, format!("cannot write the client's configuration: {error}"))
     };
-    let no_directory = || failed(io::Error::other("the lab has no directory"));
-    let directory = bench.scratch().ok_or_else(no_directory)?.join("client");
+    let directory = ready.scratch().join("client");
     let password = fs::read_to_string(&client.password_file).map_err(failed)?;
     let environment = ClientEnvironment { client, password: &password, directory: &directory };
     DirBuilder::new().mode(0o700).create(&directory).map_err(failed)?;

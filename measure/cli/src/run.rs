@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use ciphertoll_experiment::{BenchError, LabBench, Run, Sink};
+use ciphertoll_experiment::{LabTestbed, Run, Sink, TestbedError};
 use ciphertoll_lab::Passwords;
 use ciphertoll_load::driver;
 use ciphertoll_model::{
@@ -205,11 +205,11 @@ fn measure(
 ) -> Result<ExitCode, Failure> {
     let interrupt = watch_signals()?;
     let path = directory.path().to_owned();
-    let bench = LabBench::new(program()?, interrupt.clone()).with_logs(path.join("logs"));
-    let mut bench = bench.with_passwords(passwords).with_scratch_root(scratch_root);
+    let testbed = LabTestbed::new(program()?, interrupt.clone()).with_logs(path.join("logs"));
+    let mut testbed = testbed.with_passwords(passwords).with_scratch_root(scratch_root);
     let format = if output.quiet { ProgressFormat::None } else { output.progress };
     let mut sink = RecordingSink { directory, progress: ProgressDisplay::new(format, plan) };
-    let outcome = Run::resuming(plan, &mut bench, &mut sink, &interrupt, events).carry_out(VERSION);
+    let outcome = Run::resuming(plan, &mut testbed, &mut sink, &interrupt, events).carry_out(VERSION);
     sink.progress.finish();
     let events = outcome.map_err(|error| failed(&error, &path))?;
     drop(sink);
@@ -242,13 +242,13 @@ struct RecordingSink {
 }
 
 impl Sink for RecordingSink {
-    fn event(&mut self, event: &Event) -> Result<TimestampedEvent, BenchError> {
+    fn event(&mut self, event: &Event) -> Result<TimestampedEvent, TestbedError> {
         let stamped = self.directory.append(event).map_err(unrecorded)?;
         self.progress.event(&stamped);
         Ok(stamped)
     }
 
-    fn histogram(&mut self, block: u32, cell: usize, arm: Arm, base64: &str) -> Result<(), BenchError> {
+    fn histogram(&mut self, block: u32, cell: usize, arm: Arm, base64: &str) -> Result<(), TestbedError> {
         let arm = match arm {
             Arm::Main => "main",
             Arm::Repeat => "repeat",
@@ -259,12 +259,12 @@ impl Sink for RecordingSink {
 }
 
 #[expect(clippy::needless_pass_by_value, reason = "passed to map_err")]
-fn unrecorded(error: ciphertoll_record::Error) -> BenchError {
-    BenchError { message: error.to_string(), exit_code: error.exit_code() }
+fn unrecorded(error: ciphertoll_record::Error) -> TestbedError {
+    TestbedError { message: error.to_string(), exit_code: error.exit_code() }
 }
 
 /// Names the record, which keeps what was measured before the failure.
-fn failed(error: &BenchError, directory: &Path) -> Failure {
+fn failed(error: &TestbedError, directory: &Path) -> Failure {
     Failure::new(error.exit_code, format!("{} (record: {})", error.message, directory.display()))
 }
 

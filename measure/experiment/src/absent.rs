@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 
 use ciphertoll_model::{Absence, Metric};
 
-use crate::bench::{Measured, TunnelCpu};
+use crate::layers::tunnel::TunnelCpu;
+use crate::measured::Measured;
 
 /// Fewer samples are too few for a 95th percentile.
 pub(crate) const MIN_SAMPLES_P95: u64 = 200;

@@ -3,21 +3,18 @@
 use std::collections::BTreeMap;
 
 use ciphertoll_model::{
-    Auth, Cell, ChainLength, Compressor, ConnectionUse, Driver, Engine, ErrorCount, Flag, Group, Iterations,
-    LatencySummary, LatenessLimit, Leg, LegCount, Link, LinkKind, LinkShape, Metric, NoiseLimits,
-    Observation, Path, Proxy, ProxyFront, Resumption, ServerKey, Settings, StealLimit, TlsLibrary,
-    TlsVersion, Treatment, TrialResult, VoidReason, Workload,
+    Auth, Cell, ChainLength, Compressor, Driver, Engine, Flag, Iterations, LatencySummary, Leg, LegCount,
+    Link, Metric, NoiseLimits, Observation, ProxyFront, Resumption, ServerKey, Settings, TlsLibrary,
+    TlsVersion, Treatment, TrialResult, VoidReason,
 };
 
 use crate::absent::{MIN_CPU_NS, MIN_SAMPLES_P95, MIN_SAMPLES_P99, absences, knows_middle, roles};
-use crate::bench::{LinkUse, Measured, ProxyUse, ServerUse, TunnelUse};
-use crate::host_gates::{check_hosts, hosts_use};
+use crate::checks::{
+    NO_TLS, ScheduleKept, check_errors, check_ports, check_schedule, check_steal, negotiated,
+};
+use crate::layers::{link, load_hosts, proxy, server, tunnel};
+use crate::measured::{MachineUse, Measured};
 
-/// Steal is counted in ticks of 10 ms: less than this is the clock's resolution, which can exceed the allowed share of a short
-/// window.
-pub(crate) const MIN_STEAL_NS: u64 = 30_000_000;
-/// `TIME_WAIT` beyond this share of the usable ports voids the trial.
-pub(crate) const MAX_PORTS_IN_TIME_WAIT: f64 = 0.80;
 /// Unattributed CPU time beyond this share of the machine's busy time is flagged.
 const MAX_CPU_ELSEWHERE: f64 = 0.05;
 /// The machine's busy time is counted in ticks of 10 ms: less than this is the clock's resolution, which over a long link can
@@ -29,34 +26,6 @@ const STEADY_TOLERANCE: f64 = 0.10;
 const STEADY_SIGMAS: f64 = 3.0;
 /// A median in this range on a local path is Nagle's algorithm waiting for a delayed ACK.
 const DELAYED_ACK_NS: std::ops::RangeInclusive<u64> = 38_000_000..=46_000_000;
-/// Pages from disk beyond this share of the operations void a trial on cached rows. A few are the server's housekeeping.
-const MAX_BUFFER_MISSES: f64 = 0.001;
-/// The same for loads that write: tables grow, and written pages may be read back. Rows that are not cached cost every
-/// operation a page.
-const MAX_BUFFER_MISSES_WRITING: f64 = 0.05;
-/// So few pages void no trial with writes, however short.
-const FEW_PAGES: u64 = 64;
-/// The schedule lag may reach this share of the median latency …
-const MAX_LAG_SHARE: f64 = 0.10;
-/// … or this, the wake-up delay of a process on a shared machine.
-const MAX_LAG_NS: u64 = 2_000_000;
-/// If the clients' processors are busier than `SATURATED` and the server's less than `WITH_TIME_TO_SPARE`, the trial measures
-/// the clients.
-const SATURATED: f64 = 0.80;
-const WITH_TIME_TO_SPARE: f64 = 0.60;
-/// Packets may be late on average by the plan's share of the round trip or by this, the wake-up delay of a thread on a shared
-/// machine.
-const MAX_LATE_NS: u64 = 500_000;
-/// The median TCP connect may deviate from the round trip by this multiple of the allowed share …
-const CONNECTS_PER_PACKETS: f64 = 10.0;
-/// … or by this, because both ends must wake up.
-const MAX_CONNECT_OFF_NS: u64 = 1_000_000;
-/// On shorter links the machine's own part of a connect is too large.
-const SHORTEST_RTT_NS: u64 = 5_000_000;
-/// A proxy does not pool if it opens more server connections than this share of the clients' connections …
-const MAX_UNPOOLED: f64 = 0.10;
-/// … and more than its pool size plus these replacements.
-const FEW_CONNECTIONS: u64 = 8;
 
 /// The observation of a trial, or the reason why it is void.
 pub fn judge(
@@ -66,11 +35,12 @@ pub fn judge(
     settings: &Settings,
 ) -> Result<Observation, VoidReason> {
     // Before the sum of all: its reasons name the host.
-    check_hosts(measured, noise.steal)?;
+    load_hosts::check(measured.hosts.as_ref(), noise.steal)?;
     pass_gates(cell, measured, settings)?;
-    check_link(measured, noise.lateness)?;
-    check_connect_time(cell, measured, noise.lateness)?;
-    check_steal(measured, noise.steal)?;
+    link::check_lateness(measured.link, noise.lateness)?;
+    link::check_connect_time(cell, measured.link, measured.load.tcp_connect_ns_p50, noise.lateness)?;
+    let MachineUse { busy_ns, steal_ns, .. } = measured.machine;
+    check_steal(steal_ns, busy_ns, noise.steal)?;
     let metrics = metrics(measured);
     Ok(Observation {
         absent: absences(measured, &metrics),
@@ -79,7 +49,7 @@ pub fn judge(
         window_ns: measured.load.window_ns,
         legs: legs(measured),
         flags: flags(cell, measured),
-        hosts: hosts_use(measured),
+        hosts: measured.hosts.as_ref().map(|used| Box::new(used.of_record())),
     })
 }
 
@@ -89,46 +59,24 @@ fn pass_gates(cell: &Cell, measured: &Measured, settings: &Settings) -> Result<(
     if load.operations == 0 {
         return Err(VoidReason::NoOperations);
     }
-    check_tunnel(cell, measured)?;
-    if let Some(proxy) = cell.treatment.path.as_proxy() {
-        check_proxy(cell, proxy, measured)?;
-    }
+    tunnel::check(cell, measured.tunnel.as_ref(), load.operations)?;
+    proxy::check(cell, measured.proxy.as_ref(), load)?;
     check_schedule(&ScheduleKept {
         unfinished: load.unfinished,
         latency: load.latency,
         service: load.service,
         lag: load.schedule_lag,
     })?;
-    check_client_saturation(measured)?;
+    server::check_client_saturation(server.as_ref(), measured.apart, load)?;
     for LegCount { leg, .. } in &load.legs {
         check_negotiated(cell, leg)?;
         check_compression(cell, leg)?;
         check_authentication(cell, leg)?;
     }
     if let Some(server) = server.as_ref().filter(|_| cell.is_meant_to_be_cached(settings)) {
-        check_buffer_misses(cell, server, load.operations)?;
+        server::check_buffer_misses(cell, server, load.operations)?;
     }
-    let ports = load.usable_ports.map_or(0.0, |usable| ratio(machine.time_wait_sockets, usable));
-    if ports > MAX_PORTS_IN_TIME_WAIT {
-        return Err(VoidReason::PortsExhausted { percent: ports * 100.0 });
-    }
-    Ok(())
-}
-
-pub(crate) fn check_errors(errors: &[ErrorCount]) -> Result<(), VoidReason> {
-    let Some(worst) = errors.iter().max_by_key(|error| error.count) else { return Ok(()) };
-    let count = errors.iter().map(|error| error.count).sum();
-    Err(VoidReason::OperationErrors { count, message: worst.message.clone() })
-}
-
-/// CPU time that the hypervisor takes biases trials unevenly.
-fn check_steal(measured: &Measured, max_steal: StealLimit) -> Result<(), VoidReason> {
-    let machine = &measured.machine;
-    let steal = ratio(machine.steal_ns, machine.busy_ns + machine.steal_ns);
-    if steal > max_steal.fraction() && machine.steal_ns > MIN_STEAL_NS {
-        return Err(VoidReason::Steal { percent: steal * 100.0 });
-    }
-    Ok(())
+    check_ports(machine.time_wait_sockets, load.usable_ports)
 }
 
 /// The parameters observed on every connection must be those of the cell.
@@ -181,10 +129,6 @@ fn check_negotiated(cell: &Cell, leg: &Leg) -> Result<(), VoidReason> {
     Err(negotiated(planned, observed))
 }
 
-fn negotiated(planned: impl Into<String>, observed: impl Into<String>) -> VoidReason {
-    VoidReason::Negotiated { planned: planned.into(), observed: observed.into() }
-}
-
 /// The compressor must be the planned one.
 fn check_compression(cell: &Cell, leg: &Leg) -> Result<(), VoidReason> {
     let planned = cell.treatment.path.compressor().map(Compressor::label);
@@ -195,173 +139,6 @@ fn check_compression(cell: &Cell, leg: &Leg) -> Result<(), VoidReason> {
         compressor.map_or_else(|| "no compression".to_owned(), |name| format!("compressed by {name}"))
     };
     Err(negotiated(told(planned), told(leg.compressor.as_deref())))
-}
-
-const NO_TLS: &str = "no TLS";
-
-/// Cached rows must not be read from disk.
-fn check_buffer_misses(cell: &Cell, server: &ServerUse, operations: u64) -> Result<(), VoidReason> {
-    // Servers that do not count them pass.
-    let Some(count) = server.counted.buffer_misses else { return Ok(()) };
-    let share = ratio(count, operations);
-    let void = match cell.workload.connection_use() {
-        ConnectionUse::PerOperation => false,
-        ConnectionUse::Pooled if cell.workload.writes() => {
-            count > FEW_PAGES && share > MAX_BUFFER_MISSES_WRITING
-        }
-        ConnectionUse::Pooled => share > MAX_BUFFER_MISSES,
-    };
-    if void { Err(VoidReason::BufferMisses { count }) } else { Ok(()) }
-}
-
-/// A link without enough CPU is longer than configured.
-fn check_link(measured: &Measured, max_lateness: LatenessLimit) -> Result<(), VoidReason> {
-    let Some(LinkUse { rtt_ns, packets, dropped, late_ns_mean, .. }) = measured.link else { return Ok(()) };
-    let tolerated_ns = (rtt_ns as f64 * max_lateness.fraction()).max(MAX_LATE_NS as f64);
-    let message = if packets == 0 {
-        "it carried no packet".to_owned()
-    } else if dropped > 0 {
-        format!("it dropped {dropped} packets because its buffer was full")
-    } else if late_ns_mean as f64 > tolerated_ns {
-        format!("its packets were {:.2} ms late on average", late_ns_mean as f64 * 1e-6)
-    } else {
-        return Ok(());
-    };
-    Err(VoidReason::Link { message })
-}
-
-/// TCP's handshake must take one round trip of the link. Not checked for links without a single round-trip time, nor if the
-/// handshake ends on this machine.
-fn check_connect_time(
-    cell: &Cell,
-    measured: &Measured,
-    max_lateness: LatenessLimit,
-) -> Result<(), VoidReason> {
-    let (Some(used), Some(took_ns)) = (measured.link, measured.load.tcp_connect_ns_p50) else {
-        return Ok(());
-    };
-    let crosses = match cell.treatment.path {
-        Path::Plain | Path::Compressed(_) | Path::Tls(_) => used.by != LinkKind::Relay,
-        Path::Unix | Path::Tunnel(_) | Path::Proxy(_) => false,
-    };
-    let is_one_number =
-        cell.treatment.link.shape() == Some(LinkShape::of_rtt_us((used.rtt_ns / 1_000) as u32));
-    if !crosses || !is_one_number || used.rtt_ns < SHORTEST_RTT_NS {
-        return Ok(());
-    }
-    let share = (max_lateness.fraction() * CONNECTS_PER_PACKETS).min(1.0);
-    let tolerated_ns = ((used.rtt_ns as f64 * share) as u64).max(MAX_CONNECT_OFF_NS);
-    if took_ns.abs_diff(used.rtt_ns) <= tolerated_ns {
-        return Ok(());
-    }
-    let [connect, round_trip] = [took_ns, used.rtt_ns].map(|ns| format!("{:.1} ms", ns as f64 * 1e-6));
-    let message = format!("the median TCP connect took {connect}, but its round trip is {round_trip}");
-    Err(VoidReason::Link { message })
-}
-
-/// The tunnel must have the planned cipher and carry all operations.
-fn check_tunnel(cell: &Cell, measured: &Measured) -> Result<(), VoidReason> {
-    let Some(tunnel) = cell.treatment.path.as_tunnel() else { return Ok(()) };
-    let Some(TunnelUse { leg, sent_bytes, .. }) = &measured.tunnel else {
-        return Err(VoidReason::Tunnel { message: "there was none".to_owned() });
-    };
-    let observed = leg.suite.as_deref().unwrap_or("no reported cipher");
-    if let Some(planned) = tunnel.cipher().filter(|planned| *planned != observed) {
-        return Err(negotiated(planned, observed));
-    }
-    // Every operation sends at least one byte.
-    if *sent_bytes < measured.load.operations {
-        let message = format!("it carried {sent_bytes} bytes for {} operations", measured.load.operations);
-        return Err(VoidReason::Tunnel { message });
-    }
-    Ok(())
-}
-
-/// A proxy must pool and encrypt its server connections, as the server reports.
-fn check_proxy(cell: &Cell, proxy: Proxy, measured: &Measured) -> Result<(), VoidReason> {
-    let void = |message: String| Err(VoidReason::Proxy { message });
-    let Some(used) = &measured.proxy else { return void("there was none".to_owned()) };
-    if let Some(count) = used.in_the_clear.filter(|count| *count > 0) {
-        return void(format!("{count} of its connections to the server were not encrypted"));
-    }
-    if used.legs.is_empty() {
-        return void("the server reports no connection from it".to_owned());
-    }
-    let behind = proxy.upstream_tls();
-    let words = |version: Option<&str>, key: Option<&str>, group: Option<&str>| {
-        // If the level leaves the group open, any group is as planned.
-        let group = match behind.group {
-            Some(_) => format!(" {}", group.unwrap_or("no reported group")),
-            None => String::new(),
-        };
-        let (version, key) = (version.unwrap_or(NO_TLS), key.unwrap_or("no key"));
-        format!("{version} {key}{group} between proxy and server")
-    };
-    let [key, group] = [behind.key.map(ServerKey::label), behind.group.map(Group::label)];
-    let planned = words(Some(behind.version.label()), key, group);
-    for LegCount { leg, .. } in &used.legs {
-        let observed = words(leg.tls_version.as_deref(), leg.key.as_deref(), leg.group.as_deref());
-        if observed != planned {
-            return Err(negotiated(planned, observed));
-        }
-    }
-    check_pooling(cell, used, measured)
-}
-
-fn check_pooling(cell: &Cell, used: &ProxyUse, measured: &Measured) -> Result<(), VoidReason> {
-    let operations = measured.load.operations;
-    let per_operation = cell.workload.connection_use() == ConnectionUse::PerOperation;
-    // A driver that does not count its connections has made at least one per operation.
-    let seen = measured.load.legs.iter().map(|leg| leg.connections).sum::<u64>();
-    let made = seen.max(if per_operation { operations } else { 0 });
-    let tolerated = ((made as f64 * MAX_UNPOOLED) as u64).max(used.pool_size + FEW_CONNECTIONS);
-    if let Some(count) = used.connections.filter(|count| *count > tolerated) {
-        let message =
-            format!("it does not pool: the server counted {count} connections for {made} client connections");
-        return Err(VoidReason::Proxy { message });
-    }
-    // Clients that only connect send no request to a server that is already connected.
-    let says_something = cell.workload != Workload::Connect;
-    if let Some(count) = used.requests.filter(|count| says_something && *count < operations) {
-        let message = format!("the server counted {count} requests for {operations} operations");
-        return Err(VoidReason::Proxy { message });
-    }
-    Ok(())
-}
-
-/// How well load processes kept the schedule of an open loop.
-pub(crate) struct ScheduleKept {
-    pub(crate) unfinished: u64,
-    pub(crate) latency: LatencySummary,
-    pub(crate) service: Option<LatencySummary>,
-    pub(crate) lag: Option<LatencySummary>,
-}
-
-/// An open loop that falls behind its schedule, or starts operations late with idle clients, measures itself.
-pub(crate) fn check_schedule(kept: &ScheduleKept) -> Result<(), VoidReason> {
-    if kept.unfinished > 0 {
-        return Err(VoidReason::Overload { unfinished: kept.unfinished });
-    }
-    let (Some(lag), Some(service)) = (&kept.lag, &kept.service) else { return Ok(()) };
-    let tolerated = (kept.latency.p50_ns as f64 * MAX_LAG_SHARE).max(MAX_LAG_NS as f64);
-    if lag.p99_ns as f64 > tolerated {
-        return Err(VoidReason::ScheduleLag { lag_ns_p99: lag.p99_ns, service_ns_p50: service.p50_ns });
-    }
-    Ok(())
-}
-
-/// With separate processors, the server must be the limit, not the clients.
-fn check_client_saturation(measured: &Measured) -> Result<(), VoidReason> {
-    let (Some(apart), Some(server)) = (measured.apart, &measured.server) else { return Ok(()) };
-    let window_ns = measured.load.window_ns as f64;
-    let busy = |cpu_ns: u64, processors: usize| cpu_ns as f64 / (window_ns * processors as f64);
-    let client = busy(measured.load.client_cpu_ns, apart.client);
-    let server = busy(server.cpu_ns, apart.server);
-    if client > SATURATED && server < WITH_TIME_TO_SPARE {
-        let (client_percent, server_percent) = (client * 100.0, server * 100.0);
-        return Err(VoidReason::ClientSaturated { client_percent, server_percent });
-    }
-    Ok(())
 }
 
 /// The server must have requested the planned authentication on every connection. Drivers that do not report it pass.
@@ -470,37 +247,11 @@ fn metrics(measured: &Measured) -> BTreeMap<Metric, f64> {
     if let Some(bytes) = server.as_ref().and_then(|server| server.rss_peak_bytes) {
         metrics.insert(Metric::RssBytesServer, bytes as f64);
     }
-    metrics.extend(server.iter().flat_map(|server| counted(server, load.operations_in_all)));
+    metrics.extend(server.iter().flat_map(|server| server.metrics(load.operations_in_all)));
     for (phase, sum_ns) in &load.phase_sums_ns {
         metrics.insert(Metric::of_phase(*phase), *sum_ns as f64 / operations);
     }
     metrics
-}
-
-/// The server's counts per operation over the whole trial, and the sync latency before it.
-fn counted(server: &ServerUse, operations: Option<u64>) -> impl Iterator<Item = (Metric, f64)> {
-    let ServerUse { counted, syncs, .. } = *server;
-    let crossings = counted.pages_read.zip(counted.pages_written).map(|(read, written)| read + written);
-    let per_operation = [
-        (Metric::PagesReadPerOperation, counted.pages_read),
-        (Metric::PagesWrittenPerOperation, counted.pages_written),
-        (Metric::PageCrossingsPerOperation, crossings),
-        (Metric::WalBytesPerOperation, counted.wal_bytes),
-        (Metric::FullPageImagesPerOperation, counted.full_page_images),
-        (Metric::WalSyncsPerOperation, counted.wal_syncs),
-    ];
-    let as_they_are = [
-        (Metric::CheckpointsBegun, counted.checkpoints_begun),
-        (Metric::CheckpointsCompleted, counted.checkpoints_completed),
-        (Metric::CheckpointAgeBytes, counted.checkpoint_age_bytes),
-        (Metric::FsyncNsP50, syncs.map(|syncs| syncs.p50_ns)),
-        (Metric::FsyncNsP99, syncs.and_then(|syncs| syncs.p99_ns)),
-    ];
-    let operations = operations.filter(|operations| *operations > 0);
-    let per_operation = per_operation
-        .into_iter()
-        .filter_map(move |(metric, count)| Some((metric, count? as f64 / operations? as f64)));
-    per_operation.chain(as_they_are.into_iter().filter_map(|(metric, count)| Some((metric, count? as f64))))
 }
 
 /// Mean, median, 95th and 99th percentile, each with its minimum number of samples.
@@ -526,8 +277,4 @@ fn times(summary: &LatencySummary, of: SummaryMetrics) -> impl Iterator<Item = (
         .filter(|(_, samples, _)| summary.count >= *samples)
         .map(|(metric, _, value)| (metric, value(summary)))
         .filter(|(_, value)| *value > 0.0)
-}
-
-pub(crate) fn ratio(part: u64, whole: u64) -> f64 {
-    if whole == 0 { 0.0 } else { part as f64 / whole as f64 }
 }

@@ -10,17 +10,18 @@ use ciphertoll_model::{
 };
 use ciphertoll_stats::RunFacts;
 
-use crate::bench::{Bench, BenchError, Emit, TrialError, TrialRequest};
 use crate::gates::judge;
 use crate::interrupt::Interrupt;
+use crate::testbed::{ReadyTestbed, Testbed};
+use crate::trial::{Emit, TestbedError, TrialError, TrialRequest};
 
 /// Where events go: the record, the progress display.
 pub trait Sink {
     /// Records an event. An error ends the run.
-    fn event(&mut self, event: &Event) -> Result<TimestampedEvent, BenchError>;
+    fn event(&mut self, event: &Event) -> Result<TimestampedEvent, TestbedError>;
 
     /// Records a trial's latency histogram in base64.
-    fn histogram(&mut self, block: u32, cell: usize, arm: Arm, base64: &str) -> Result<(), BenchError>;
+    fn histogram(&mut self, block: u32, cell: usize, arm: Arm, base64: &str) -> Result<(), TestbedError>;
 }
 
 /// Attempts at a trial …
@@ -28,10 +29,15 @@ const ATTEMPTS: u32 = 2;
 /// … and at one that was voided because of noise, which may pass.
 const ATTEMPTS_IN_NOISE: u32 = 5;
 
-/// A run in progress.
+/// A run that has not begun.
 pub struct Run<'a, B, S> {
+    testbed: &'a mut B,
+    state: RunState<'a, S>,
+}
+
+/// A run in progress.
+struct RunState<'a, S> {
     plan: &'a Plan,
-    bench: &'a mut B,
     sink: &'a mut S,
     interrupt: &'a Interrupt,
     events: Vec<TimestampedEvent>,
@@ -47,11 +53,11 @@ pub struct Run<'a, B, S> {
 /// Why a run stops.
 enum Stop {
     Ending(Ending),
-    Error(BenchError),
+    Error(TestbedError),
 }
 
-impl From<BenchError> for Stop {
-    fn from(error: BenchError) -> Self {
+impl From<TestbedError> for Stop {
+    fn from(error: TestbedError) -> Self {
         Self::Error(error)
     }
 }
@@ -59,45 +65,55 @@ impl From<BenchError> for Stop {
 /// The observation of a trial and its latency histogram in base64, or why it is void.
 type TrialOutcome = Result<(Observation, String), VoidReason>;
 
-impl<'a, B: Bench, S: Sink> Run<'a, B, S> {
-    pub fn new(plan: &'a Plan, bench: &'a mut B, sink: &'a mut S, interrupt: &'a Interrupt) -> Self {
-        Self::resuming(plan, bench, sink, interrupt, Vec::new())
+impl<'a, B: Testbed, S: Sink> Run<'a, B, S> {
+    pub fn new(plan: &'a Plan, testbed: &'a mut B, sink: &'a mut S, interrupt: &'a Interrupt) -> Self {
+        Self::resuming(plan, testbed, sink, interrupt, Vec::new())
     }
 
     /// Resumes a run from its record. Recorded decisions and capacities stay, and an interrupted block starts again.
     pub fn resuming(
         plan: &'a Plan,
-        bench: &'a mut B,
+        testbed: &'a mut B,
         sink: &'a mut S,
         interrupt: &'a Interrupt,
         events: Vec<TimestampedEvent>,
     ) -> Self {
-        let facts = RunFacts::of(plan, &events);
-        let capacity = |(index, cell): (usize, &Cell)| Some((index, *facts.capacities.get(&cell.id())?));
-        let capacities = plan.cells.iter().enumerate().filter_map(capacity).collect();
-        let (used_before, began) = (facts.elapsed.measuring(), Instant::now());
-        let dropped = BTreeSet::new();
-        let mut run = Self { plan, bench, sink, interrupt, events, dropped, capacities, began, used_before };
-        run.note_dropped();
-        run
+        Self { testbed, state: RunState::new(plan, sink, interrupt, events) }
     }
 
-    /// Carries the plan out and returns all events. Takes the bench down however the run ends.
-    pub fn carry_out(mut self, tool_version: &str) -> Result<Vec<TimestampedEvent>, BenchError> {
-        let ended = self.measure(tool_version);
-        let down = self.bench.down();
+    /// Carries the plan out and returns all events. Takes the testbed down however the run ends.
+    pub fn carry_out(self, tool_version: &str) -> Result<Vec<TimestampedEvent>, TestbedError> {
+        let Self { testbed, mut state } = self;
+        let (ended, down) = match state.begin(testbed, tool_version) {
+            Ok(true) => state.prepare_and_measure(testbed),
+            Ok(false) => (Ok(()), Ok(())),
+            Err(stop) => (Err(stop), Ok(())),
+        };
         let ending = match ended {
             Ok(()) => Ending::Complete,
             Err(Stop::Ending(ending)) => ending,
             Err(Stop::Error(error)) => {
                 // The error that ended the run is the one to report, even if this cannot be recorded.
-                let _ = self.sink.event(&Event::Finished { ending: Ending::Failed });
+                let _ = state.sink.event(&Event::Finished { ending: Ending::Failed });
                 return Err(error);
             }
         };
-        self.record(&Event::Finished { ending }).map_err(Stop::into_error)?;
+        state.record(&Event::Finished { ending }).map_err(Stop::into_error)?;
         down?;
-        Ok(self.events)
+        Ok(state.events)
+    }
+}
+
+impl<'a, S: Sink> RunState<'a, S> {
+    fn new(plan: &'a Plan, sink: &'a mut S, interrupt: &'a Interrupt, events: Vec<TimestampedEvent>) -> Self {
+        let facts = RunFacts::of(plan, &events);
+        let capacity = |(index, cell): (usize, &Cell)| Some((index, *facts.capacities.get(&cell.id())?));
+        let capacities = plan.cells.iter().enumerate().filter_map(capacity).collect();
+        let (used_before, began) = (facts.elapsed.measuring(), Instant::now());
+        let dropped = BTreeSet::new();
+        let mut state = Self { plan, sink, interrupt, events, dropped, capacities, began, used_before };
+        state.note_dropped();
+        state
     }
 
     /// What has been recorded so far.
@@ -105,29 +121,50 @@ impl<'a, B: Bench, S: Sink> Run<'a, B, S> {
         RunFacts::of(self.plan, &self.events)
     }
 
-    fn measure(&mut self, tool_version: &str) -> Result<(), Stop> {
+    /// Clears what killed runs left behind. Returns whether trials are left.
+    fn begin(&mut self, testbed: &mut impl Testbed, tool_version: &str) -> Result<bool, Stop> {
         let tool_version = tool_version.to_owned();
-        let done = self.facts().blocks_done;
         if self.events.is_empty() {
             let schema_version = ciphertoll_model::SCHEMA_VERSION;
             self.record(&Event::RunStarted { schema_version, tool_version })?;
-            self.sweep()?;
-        } else {
-            self.record(&Event::RunResumed { tool_version })?;
-            // The sweep may be all that is left to do.
-            self.sweep()?;
-            if let Some(last) = done.last()
-                && self.decided(*last)? != LookDecision::GoOn
-            {
-                return Ok(());
-            }
+            self.emitting(|emit| testbed.sweep(emit))?;
+            return Ok(true);
         }
-        self.prepare()?;
-        self.time_primitives()?;
+        let last = self.facts().blocks_done.last().copied();
+        self.record(&Event::RunResumed { tool_version })?;
+        // The sweep may be all that is left to do.
+        self.emitting(|emit| testbed.sweep(emit))?;
+        match last {
+            Some(last) => Ok(self.decided(last)? == LookDecision::GoOn),
+            None => Ok(true),
+        }
+    }
+
+    /// How the run ended, and whether the testbed could be taken down.
+    fn prepare_and_measure(
+        &mut self,
+        testbed: &mut impl Testbed,
+    ) -> (Result<(), Stop>, Result<(), TestbedError>) {
+        let (plan, before) = (self.plan, self.events.len());
+        match self.emitting(|emit| testbed.prepare(plan, emit)) {
+            Ok(mut ready) => {
+                let ended = self.check_versions(before).and_then(|()| self.measure(&mut ready));
+                (ended, ready.down())
+            }
+            Err(stop) => (self.check_versions(before).and(Err(stop)), Ok(())),
+        }
+    }
+
+    fn measure(&mut self, testbed: &mut dyn ReadyTestbed) -> Result<(), Stop> {
+        let done = self.facts().blocks_done;
+        self.note_dropped();
+        self.record(&Event::EnvironmentSeen { environment: testbed.environment() })?;
+        self.check_interrupt()?;
+        self.time_primitives(testbed)?;
         self.began = Instant::now();
-        self.find_capacities()?;
+        self.find_capacities(testbed)?;
         for block in self.plan.blocks.iter().filter(|block| !done.contains(&block.number)) {
-            self.block(block)?;
+            self.block(testbed, block)?;
             if block.number > 0 && self.look(block.number)? != LookDecision::GoOn {
                 break;
             }
@@ -145,42 +182,27 @@ impl<'a, B: Bench, S: Sink> Run<'a, B, S> {
         }
     }
 
-    fn sweep(&mut self) -> Result<(), Stop> {
-        self.with_bench(|bench, emit| bench.sweep(emit))
-    }
-
-    fn prepare(&mut self) -> Result<(), Stop> {
-        let plan = self.plan;
-        let before = self.events.len();
-        let environment = self.with_bench(|bench, emit| bench.prepare(plan, emit));
-        self.check_versions(before)?;
-        let environment = environment?;
-        self.note_dropped();
-        self.record(&Event::EnvironmentSeen { environment })?;
-        self.check_interrupt()
-    }
-
     /// Times the primitives unless the record has them: they do not change during a run.
-    fn time_primitives(&mut self) -> Result<(), Stop> {
+    fn time_primitives(&mut self, testbed: &mut dyn ReadyTestbed) -> Result<(), Stop> {
         if self.facts().primitives.is_some() {
             return Ok(());
         }
         let cells = self.plan.cells.iter().enumerate();
         let cells: Vec<&Cell> =
             cells.filter(|(index, _)| !self.dropped.contains(index)).map(|(_, cell)| cell).collect();
-        self.with_bench(|bench, emit| bench.time_primitives(&cells, emit))?;
+        self.emitting(|emit| testbed.time_primitives(&cells, emit))?;
         self.check_interrupt()
     }
 
-    fn block(&mut self, block: &Block) -> Result<(), Stop> {
+    fn block(&mut self, testbed: &mut dyn ReadyTestbed, block: &Block) -> Result<(), Stop> {
         self.record(&Event::BlockStarted { block: block.number })?;
-        self.with_bench(|bench, emit| bench.begin_block(emit))?;
+        self.emitting(|emit| testbed.begin_block(emit))?;
         let mut due: Vec<Visit> = block.visits.clone();
         due.retain(|visit| !self.dropped.contains(&visit.cell));
         for attempt in 1.. {
             let mut again = Vec::new();
             for visit in due {
-                let Err(reason) = self.visit(block.number, visit, attempt)? else { continue };
+                let Err(reason) = self.visit(testbed, block.number, visit, attempt)? else { continue };
                 if attempt < attempts(&reason) {
                     again.push(visit);
                 } else if block.number == 0 {
@@ -198,13 +220,19 @@ impl<'a, B: Bench, S: Sink> Run<'a, B, S> {
         self.record(&Event::BlockFinished { block: block.number })
     }
 
-    fn visit(&mut self, block: u32, visit: Visit, attempt: u32) -> Result<Result<(), VoidReason>, Stop> {
+    fn visit(
+        &mut self,
+        testbed: &mut dyn ReadyTestbed,
+        block: u32,
+        visit: Visit,
+        attempt: u32,
+    ) -> Result<Result<(), VoidReason>, Stop> {
         let Visit { cell: index, arm } = visit;
         let cell = &self.plan.cells[index];
         let seed = trial_seed(self.plan.seed, block, index, arm);
         let timing = self.plan.timing_of(block, cell);
         let request = self.request(index, arm, self.trial_pace(index), timing, seed);
-        let (observation, histogram) = match self.attempt(block, &request, attempt)? {
+        let (observation, histogram) = match self.attempt(testbed, block, &request, attempt)? {
             Ok(measured) => measured,
             Err(reason) => return Ok(Err(reason)),
         };
@@ -217,6 +245,7 @@ impl<'a, B: Bench, S: Sink> Run<'a, B, S> {
     /// Attempts a trial. Records its beginning and, if it is void, the reason.
     fn attempt(
         &mut self,
+        testbed: &mut dyn ReadyTestbed,
         block: u32,
         request: &TrialRequest<'_>,
         attempt: u32,
@@ -224,7 +253,7 @@ impl<'a, B: Bench, S: Sink> Run<'a, B, S> {
         self.check_interrupt()?;
         let (cell, arm) = (request.cell.id(), request.arm);
         self.record(&Event::TrialStarted { block, cell: cell.clone(), arm, attempt })?;
-        match self.up_and_measure(request) {
+        match self.up_and_measure(testbed, request) {
             Ok(measured) => Ok(Ok(measured)),
             Err(TrialError::Void(reason)) => {
                 self.record(&Event::TrialVoided { block, cell, arm, attempt, reason: reason.clone() })?;
@@ -238,14 +267,11 @@ impl<'a, B: Bench, S: Sink> Run<'a, B, S> {
         }
     }
 
-    /// Calls the bench and records the events that it emits.
-    fn with_bench<T>(
-        &mut self,
-        act: impl FnOnce(&mut B, &mut Emit<'_>) -> Result<T, BenchError>,
-    ) -> Result<T, Stop> {
-        let Self { bench, sink, events, .. } = self;
+    /// Records the events that `act` emits.
+    fn emitting<T>(&mut self, act: impl FnOnce(&mut Emit<'_>) -> Result<T, TestbedError>) -> Result<T, Stop> {
+        let Self { sink, events, .. } = self;
         let mut unrecorded = None;
-        let acted = act(bench, &mut |event| match sink.event(&event) {
+        let acted = act(&mut |event| match sink.event(&event) {
             Ok(stamped) => events.push(stamped),
             Err(error) => unrecorded = Some(error),
         });
@@ -264,7 +290,7 @@ impl<'a, B: Bench, S: Sink> Run<'a, B, S> {
             if now.version != then {
                 let (server, now) = (now.name, now.version);
                 let message = format!("{server} was {then} in the record and is {now} now: begin a new run");
-                return Err(Stop::Error(BenchError { message, exit_code: ExitCode::NothingRan }));
+                return Err(Stop::Error(TestbedError { message, exit_code: ExitCode::NothingRan }));
             }
         }
         Ok(())
@@ -272,14 +298,14 @@ impl<'a, B: Bench, S: Sink> Run<'a, B, S> {
 
     /// Measures in a closed loop the capacity of every baseline whose pace is a share of it. If all attempts are voided, the
     /// baseline and the cells compared with it are dropped.
-    fn find_capacities(&mut self) -> Result<(), Stop> {
+    fn find_capacities(&mut self, testbed: &mut dyn ReadyTestbed) -> Result<(), Stop> {
         for baseline in self.plan.paced_baselines() {
             if self.dropped.contains(&baseline) || self.capacities.contains_key(&baseline) {
                 continue;
             }
             let mut attempt = 1;
             let found = loop {
-                match self.capacity(baseline, attempt)? {
+                match self.capacity(testbed, baseline, attempt)? {
                     Err(reason) if attempt < attempts(&reason) => attempt += 1,
                     found => break found,
                 }
@@ -301,12 +327,17 @@ impl<'a, B: Bench, S: Sink> Run<'a, B, S> {
         Ok(())
     }
 
-    fn capacity(&mut self, index: usize, attempt: u32) -> Result<Result<f64, VoidReason>, Stop> {
+    fn capacity(
+        &mut self,
+        testbed: &mut dyn ReadyTestbed,
+        index: usize,
+        attempt: u32,
+    ) -> Result<Result<f64, VoidReason>, Stop> {
         // As long as a counted trial.
         let timing = self.plan.timing_of(1, &self.plan.cells[index]);
         let seed = trial_seed(self.plan.seed, 0, index, Arm::Repeat);
         let request = self.request(index, Arm::Main, TrialPace::Closed, timing, seed);
-        let measured = self.attempt(0, &request, attempt)?;
+        let measured = self.attempt(testbed, 0, &request, attempt)?;
         Ok(measured.and_then(|(observation, _)| {
             observation.metrics.get(&Metric::RatePerS).copied().ok_or(VoidReason::NoOperations)
         }))
@@ -338,14 +369,18 @@ impl<'a, B: Bench, S: Sink> Run<'a, B, S> {
         }
     }
 
-    fn up_and_measure(&mut self, request: &TrialRequest<'_>) -> Result<(Observation, String), TrialError> {
+    fn up_and_measure(
+        &mut self,
+        testbed: &mut dyn ReadyTestbed,
+        request: &TrialRequest<'_>,
+    ) -> Result<(Observation, String), TrialError> {
         let mut happened = Vec::new();
-        let up = self.bench.up(request.cell, &mut |event| happened.push(event));
+        let up = testbed.up(request.cell, &mut |event| happened.push(event));
         for event in happened {
             self.record(&event).map_err(|stop| TrialError::Fatal(stop.into_error()))?;
         }
         up?;
-        let measured = self.bench.trial(request)?;
+        let measured = testbed.trial(request)?;
         let observation = judge(request.cell, &measured, self.plan.noise_limits(), &self.plan.settings)
             .map_err(TrialError::Void)?;
         Ok((observation, measured.load.histogram_base64))
@@ -385,7 +420,7 @@ impl<'a, B: Bench, S: Sink> Run<'a, B, S> {
         self.record(&Event::CellSkipped { skipped })
     }
 
-    /// Drops the cells that the bench has skipped.
+    /// Drops the cells that the testbed has skipped.
     fn note_dropped(&mut self) {
         let skipped = |cell: &Cell, facts: &RunFacts<'_>| {
             let id = cell.to_string();
@@ -396,11 +431,11 @@ impl<'a, B: Bench, S: Sink> Run<'a, B, S> {
         self.dropped.extend(cells.filter(|(_, cell)| skipped(cell, &facts)).map(|(index, _)| index));
     }
 
-    fn nothing_left(&self) -> BenchError {
+    fn nothing_left(&self) -> TestbedError {
         let facts = self.facts();
         let last_reason = facts.skipped.last().map_or("no cell", |skipped| &skipped.reason);
         let message = format!("nothing could run: {last_reason}");
-        BenchError { message, exit_code: ExitCode::NothingRan }
+        TestbedError { message, exit_code: ExitCode::NothingRan }
     }
 
     fn check_interrupt(&self) -> Result<(), Stop> {
@@ -414,10 +449,10 @@ impl<'a, B: Bench, S: Sink> Run<'a, B, S> {
 }
 
 impl Stop {
-    fn into_error(self) -> BenchError {
+    fn into_error(self) -> TestbedError {
         match self {
             Self::Error(error) => error,
-            Self::Ending(ending) => BenchError {
+            Self::Ending(ending) => TestbedError {
                 message: format!("the run ended early: {ending:?}"),
                 exit_code: ExitCode::Interrupted,
             },

@@ -6,7 +6,7 @@
 //! - a modifier of a TLS path (`+…`): `model::factor::path`, `model::trial` (`TlsSpec`), then as above; what the
 //!   server needs, `lab::tls::credentials`
 //! - a level of another factor: `model::factor`, then follow the compiler, usually to `lab` and
-//!   `experiment::lab_bench`
+//!   `experiment::layers`
 //! - round trips of a connect: `model::round_trips`, tested on real servers by `lab` and `cli`; shown by
 //!   `report::view::round_trips`
 //! - the length of trials over long links: `model::plan::longer`

@@ -13,8 +13,8 @@
 //! - the what-if panel of the HTML page: `report::html::what_if` and `assets/what-if.js`, which interpolates
 //!   between the predictions of `report::costs::page_model`; a test compares it with `predict`
 //! - a plot: `report::chart` from the shapes in `report::svg`, in two widths; its numbers, `report::csv`
-//! - the breakdown of connect time: `report::view::connect_cost`; the timed primitives, `experiment::primitives` and
-//!   `experiment::lab_bench::primitives`
+//! - the breakdown of connect time: `report::view::connect_cost`; the timed primitives, `experiment::primitives`,
+//!   emitted by `experiment::primitives::events`
 
 mod chart;
 mod comparison;

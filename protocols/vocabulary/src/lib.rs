@@ -13,7 +13,7 @@
 //!
 //! `--path tls1.3-p384+group=x25519`: `cli::arguments` has the flag; `model::factor::path` parses the level into a
 //! `TlsPath` of the types in `vocabulary::tls`. The plan makes cells of it. `lab::tls::support` says whether server and
-//! library support it; if not, the cell is skipped with the reason. `experiment::lab_bench` installs a certificate with
+//! library support it; if not, the cell is skipped with the reason. `experiment::layers` installs a certificate with
 //! this key (`lab::tls::certificates`) and writes the `TlsSpec`. `load::setup` translates it to `net::tls::Settings`,
 //! which `net::tls::openssl` or `net::tls::rustls` apply. `experiment::gates` compares what each connection negotiated
 //! with the level. The sidecar's connections to its server are made by the same two, with all versions and groups that they

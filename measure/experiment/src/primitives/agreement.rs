@@ -7,7 +7,7 @@ use openssl::nid::Nid;
 use openssl::pkey::{HasPublic, Id, PKey, PKeyRef, Private};
 use openssl::pkey_ctx::PkeyCtx;
 
-use crate::primitives::PrimitiveError;
+use crate::primitives::error::PrimitiveError;
 use crate::primitives::rounds::operation_ns;
 
 /// The CPU time of one side of a key exchange in `group`. `None` with ML-KEM, which encapsulates

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use nix::time::{ClockId, clock_gettime};
 
-use crate::primitives::PrimitiveError;
+use crate::primitives::error::PrimitiveError;
 
 /// Odd, so that there is a middle one.
 const ROUNDS: usize = 7;

@@ -8,8 +8,8 @@ use openssl::pkey::{PKey, Private};
 use openssl::rsa::{Padding, Rsa};
 use openssl::sign::{RsaPssSaltlen, Signer, Verifier};
 
-use crate::primitives::PrimitiveError;
 use crate::primitives::agreement::generate_on;
+use crate::primitives::error::PrimitiveError;
 use crate::primitives::rounds::operation_ns;
 
 /// What a server signs in TLS 1.3: 64 spaces, a line of 33 bytes, a zero and a hash (RFC 8446, 4.4.3). TLS

@@ -1,6 +1,8 @@
 //! Each gate lets a sound trial pass and voids what it is there for; each flag marks and voids nothing.
 
-use ciphertoll_experiment::{Bench, LinkUse, Measured, ProcessorsApart, ServerUse, TrialRequest, judge};
+use ciphertoll_experiment::{
+    LinkUse, Measured, ProcessorsApart, ReadyTestbed, ServerUse, TrialRequest, judge,
+};
 use ciphertoll_lab::{Counters, SyncTimes};
 use ciphertoll_model::{
     Absence, Arm, Cell, Clients, Engine, ErrorCount, ErrorKind, Flag, Grid, LatencySummary, LinkKind, Metric,
@@ -8,7 +10,7 @@ use ciphertoll_model::{
     TrialPace, VoidReason, Workload,
 };
 
-use crate::mock::MockBench;
+use crate::mock::MockTestbed;
 
 mod proxies;
 
@@ -39,7 +41,7 @@ fn sound_on(engine: Engine, path: Path, workload: Workload) -> (Cell, Measured) 
         max_per_s: None,
         query: None,
     };
-    let measured = MockBench::new(1, |_| 1.0).trial(&request).expect("a sound trial");
+    let measured = MockTestbed::new(1, |_| 1.0).trial(&request).expect("a sound trial");
     (cell, measured)
 }
 

@@ -1,4 +1,4 @@
-//! The scheduler and the gates on a simulated bench.
+//! The scheduler and the gates on a simulated testbed.
 
 mod gates;
 mod mock;

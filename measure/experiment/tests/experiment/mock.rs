@@ -1,11 +1,11 @@
-//! A simulated bench with known ratios, noise and drift. Tests run the whole pipeline (plan, gates, record, verdicts) on it
+//! A simulated testbed with known ratios, noise and drift. Tests run the whole pipeline (plan, gates, record, verdicts) on it
 //! without a server.
 
 use std::collections::BTreeMap;
 
-use ciphertoll_experiment::bench::{
-    Bench, BenchError, Emit, MachineUse, Measured, ProxyUse, ServerUse, TrialError, TrialRequest, TunnelCpu,
-    TunnelUse,
+use ciphertoll_experiment::{
+    Emit, MachineUse, Measured, ProxyUse, ReadyTestbed, ServerUse, Testbed, TestbedError, TrialError,
+    TrialRequest, TunnelCpu, TunnelUse,
 };
 use ciphertoll_lab::Counters;
 use ciphertoll_model::{
@@ -25,7 +25,7 @@ const SERVER_CPU_SHARE: f64 = 0.55;
 pub(crate) type Fault<'a> = Box<dyn FnMut(&TrialRequest<'_>) -> Option<VoidReason> + 'a>;
 
 /// What the mock does instead of measuring.
-pub(crate) struct MockBench<'a> {
+pub(crate) struct MockTestbed<'a> {
     /// The true ratio of an operation's latency to that of a plain one.
     pub(crate) factor: Box<dyn Fn(&TrialRequest<'_>) -> f64 + 'a>,
     /// Fails a trial.
@@ -42,7 +42,7 @@ pub(crate) struct MockBench<'a> {
     pub(crate) log: Vec<String>,
 }
 
-impl<'a> MockBench<'a> {
+impl<'a> MockTestbed<'a> {
     /// A mock on which every operation takes `factor` times the latency of a plain one.
     pub(crate) fn new(seed: u64, factor: impl Fn(&TrialRequest<'_>) -> f64 + 'a) -> Self {
         Self {
@@ -112,13 +112,18 @@ impl<'a> MockBench<'a> {
     }
 }
 
-impl Bench for MockBench<'_> {
-    fn sweep(&mut self, _: &mut Emit<'_>) -> Result<(), BenchError> {
+impl Testbed for MockTestbed<'_> {
+    type Ready<'r>
+        = &'r mut Self
+    where
+        Self: 'r;
+
+    fn sweep(&mut self, _: &mut Emit<'_>) -> Result<(), TestbedError> {
         self.log.push("sweep".to_owned());
         Ok(())
     }
 
-    fn prepare(&mut self, plan: &Plan, emit: &mut Emit<'_>) -> Result<Environment, BenchError> {
+    fn prepare(&mut self, plan: &Plan, emit: &mut Emit<'_>) -> Result<&mut Self, TestbedError> {
         self.log.push("prepare".to_owned());
         for server in plan.servers() {
             emit(Event::ServerReady {
@@ -129,7 +134,13 @@ impl Bench for MockBench<'_> {
                 elapsed_ms: 1,
             });
         }
-        Ok(Environment {
+        Ok(self)
+    }
+}
+
+impl ReadyTestbed for MockTestbed<'_> {
+    fn environment(&self) -> Environment {
+        Environment {
             cpu_model: "Mock CPU".to_owned(),
             cpus: 2,
             crypto_instructions: Vec::new(),
@@ -138,10 +149,10 @@ impl Bench for MockBench<'_> {
             os: "Mock OS".to_owned(),
             tls_library: "OpenSSL 3.0.0 (mock)".to_owned(),
             cpu_accounting: "mock".to_owned(),
-        })
+        }
     }
 
-    fn time_primitives(&mut self, _: &[&Cell], emit: &mut Emit<'_>) -> Result<(), BenchError> {
+    fn time_primitives(&mut self, _: &[&Cell], emit: &mut Emit<'_>) -> Result<(), TestbedError> {
         self.log.push("time primitives".to_owned());
         let signature = SignatureTime { sign_ns: 20_000, verify_ns: 60_000 };
         emit(Event::PrimitivesMeasured {
@@ -151,7 +162,7 @@ impl Bench for MockBench<'_> {
         Ok(())
     }
 
-    fn begin_block(&mut self, _: &mut Emit<'_>) -> Result<(), BenchError> {
+    fn begin_block(&mut self, _: &mut Emit<'_>) -> Result<(), TestbedError> {
         self.log.push("begin block".to_owned());
         Ok(())
     }
@@ -170,7 +181,7 @@ impl Bench for MockBench<'_> {
         }
     }
 
-    fn down(&mut self) -> Result<(), BenchError> {
+    fn down(&mut self) -> Result<(), TestbedError> {
         self.log.push("down".to_owned());
         Ok(())
     }

@@ -1,15 +1,15 @@
-//! The whole pipeline on the mock bench: plan, order of effects, gates, retries, stopping, verdicts.
+//! The whole pipeline on the mock testbed: plan, order of effects, gates, retries, stopping, verdicts.
 
 use std::cell::RefCell;
 
-use ciphertoll_experiment::{BenchError, Interrupt, Run, Sink, TrialRequest};
+use ciphertoll_experiment::{Interrupt, Run, Sink, TestbedError, TrialRequest};
 use ciphertoll_model::{
     Arm, Clients, Ending, Event, ExitCode, Grid, LookDecision, Metric, Path, Plan, ServerKey, Size, Spec,
     TimestampedEvent, TlsVersion, TrialPace, VoidReason, Workload,
 };
 use ciphertoll_stats::{Verdict, analyse};
 
-use crate::mock::MockBench;
+use crate::mock::MockTestbed;
 
 /// Of the baseline's rate in a closed loop.
 const HALF: &str = "50%";
@@ -23,15 +23,15 @@ struct Memory {
 }
 
 impl Sink for Memory {
-    fn event(&mut self, event: &Event) -> Result<TimestampedEvent, BenchError> {
+    fn event(&mut self, event: &Event) -> Result<TimestampedEvent, TestbedError> {
         if self.full_after.is_some_and(|limit| self.events >= limit) {
-            return Err(BenchError { message: "disk full".to_owned(), exit_code: ExitCode::HostResource });
+            return Err(TestbedError { message: "disk full".to_owned(), exit_code: ExitCode::HostResource });
         }
         self.events += 1;
         Ok(TimestampedEvent { at_unix_ms: self.events, event: event.clone() })
     }
 
-    fn histogram(&mut self, _: u32, _: usize, _: Arm, _: &str) -> Result<(), BenchError> {
+    fn histogram(&mut self, _: u32, _: usize, _: Arm, _: &str) -> Result<(), TestbedError> {
         self.histograms += 1;
         Ok(())
     }
@@ -63,8 +63,8 @@ fn truth(request: &TrialRequest<'_>) -> f64 {
     }
 }
 
-fn carry_out(plan: &Plan, bench: &mut MockBench<'_>) -> Vec<TimestampedEvent> {
-    Run::new(plan, bench, &mut Memory::default(), &Interrupt::default())
+fn carry_out(plan: &Plan, testbed: &mut MockTestbed<'_>) -> Vec<TimestampedEvent> {
+    Run::new(plan, testbed, &mut Memory::default(), &Interrupt::default())
         .carry_out("0.0.0")
         .expect("a run that ends")
 }
@@ -72,7 +72,7 @@ fn carry_out(plan: &Plan, bench: &mut MockBench<'_>) -> Vec<TimestampedEvent> {
 #[test]
 fn finds_the_planted_effects_and_nothing_else() {
     let plan = Plan::new(&spec(10), 7).unwrap();
-    let events = carry_out(&plan, &mut MockBench::new(7, truth));
+    let events = carry_out(&plan, &mut MockTestbed::new(7, truth));
     let analysis = analyse(&plan, &events);
     for cell in analysis.cells() {
         let (metric, expected) = match cell.cell.workload {
@@ -95,7 +95,7 @@ fn finds_the_planted_effects_and_nothing_else() {
 #[test]
 fn phases_add_up_to_the_mean() {
     let plan = Plan::new(&spec(6), 3).unwrap();
-    let events = carry_out(&plan, &mut MockBench::new(3, truth));
+    let events = carry_out(&plan, &mut MockTestbed::new(3, truth));
     let mut checked = 0;
     for stamped in &events {
         let Event::TrialFinished { cell, observation, .. } = &stamped.event else { continue };
@@ -113,15 +113,15 @@ fn phases_add_up_to_the_mean() {
 #[test]
 fn visits_every_cell_and_the_second_baseline_once_a_block() {
     let plan = Plan::new(&spec(6), 11).unwrap();
-    let mut bench = MockBench::new(11, truth);
-    carry_out(&plan, &mut bench);
-    let trials = bench.log.iter().filter(|line| line.starts_with("trial")).count();
+    let mut testbed = MockTestbed::new(11, truth);
+    carry_out(&plan, &mut testbed);
+    let trials = testbed.log.iter().filter(|line| line.starts_with("trial")).count();
     assert_eq!(trials, 6 + 6 * 8, "calibration visits 6 cells, a block 6 cells and 2 repeats");
-    assert_eq!(bench.log[..2], ["sweep", "prepare"]);
-    let begun = bench.log.iter().filter(|line| *line == "begin block").count();
+    assert_eq!(testbed.log[..2], ["sweep", "prepare"]);
+    let begun = testbed.log.iter().filter(|line| *line == "begin block").count();
     assert_eq!(begun, plan.blocks.len());
-    assert_eq!(bench.log.last().map(String::as_str), Some("down"));
-    let repeats = bench.log.iter().filter(|line| line.as_str() == "trial plain Repeat").count();
+    assert_eq!(testbed.log.last().map(String::as_str), Some("down"));
+    let repeats = testbed.log.iter().filter(|line| line.as_str() == "trial plain Repeat").count();
     assert_eq!(repeats, 12);
 }
 
@@ -133,14 +133,14 @@ fn refused() -> VoidReason {
 #[test]
 fn a_voided_trial_is_repeated_once_at_the_end_of_its_block() {
     let plan = Plan::new(&spec(6), 5).unwrap();
-    let mut bench = MockBench::new(5, truth);
+    let mut testbed = MockTestbed::new(5, truth);
     let mut failures = 1;
-    bench.fault = Box::new(move |request| {
+    testbed.fault = Box::new(move |request| {
         let now = request.cell.treatment.path == TLS13 && failures > 0 && request.seed != 0;
         failures -= i32::from(now);
         now.then_some(refused())
     });
-    let events = carry_out(&plan, &mut bench);
+    let events = carry_out(&plan, &mut testbed);
     let voided: Vec<_> =
         events.iter().filter(|stamped| matches!(stamped.event, Event::TrialVoided { .. })).collect();
     assert_eq!(voided.len(), 1);
@@ -159,8 +159,8 @@ fn what_the_machine_had_no_time_for_is_tried_more_often() {
     let plan = Plan::new(&spec(6), 5).unwrap();
     let attempts_of = |failures: u32| {
         let mut left = failures;
-        let mut bench = MockBench::new(5, truth);
-        bench.fault = Box::new(move |request| {
+        let mut testbed = MockTestbed::new(5, truth);
+        testbed.fault = Box::new(move |request| {
             let now = request.cell.treatment.path == TLS13
                 && request.cell.workload == Workload::Connect
                 && left > 0;
@@ -171,7 +171,7 @@ fn what_the_machine_had_no_time_for_is_tried_more_often() {
                 VoidReason::NoOperations
             })
         });
-        let events = carry_out(&plan, &mut bench);
+        let events = carry_out(&plan, &mut testbed);
         let skipped = events.iter().find_map(|stamped| match &stamped.event {
             Event::CellSkipped { skipped } => Some(skipped.reason.clone()),
             _ => None,
@@ -192,9 +192,9 @@ fn what_the_machine_had_no_time_for_is_tried_more_often() {
 #[test]
 fn a_cell_that_fails_calibration_twice_is_skipped_and_the_rest_goes_on() {
     let plan = Plan::new(&spec(6), 5).unwrap();
-    let mut bench = MockBench::new(5, truth);
-    bench.fault = Box::new(|request| (request.cell.treatment.path == Path::Unix).then_some(refused()));
-    let events = carry_out(&plan, &mut bench);
+    let mut testbed = MockTestbed::new(5, truth);
+    testbed.fault = Box::new(|request| (request.cell.treatment.path == Path::Unix).then_some(refused()));
+    let events = carry_out(&plan, &mut testbed);
     let skipped = events.iter().filter(|s| matches!(s.event, Event::CellSkipped { .. })).count();
     assert_eq!(skipped, 2, "unix in both strata");
     let analysis = analyse(&plan, &events);
@@ -206,13 +206,13 @@ fn a_cell_that_fails_calibration_twice_is_skipped_and_the_rest_goes_on() {
 #[test]
 fn nothing_measurable_is_an_error_with_its_code() {
     let plan = Plan::new(&spec(6), 5).unwrap();
-    let mut bench = MockBench::new(5, truth);
-    bench.fault = Box::new(|_| Some(refused()));
+    let mut testbed = MockTestbed::new(5, truth);
+    testbed.fault = Box::new(|_| Some(refused()));
     let interrupt = Interrupt::default();
     let error =
-        Run::new(&plan, &mut bench, &mut Memory::default(), &interrupt).carry_out("0.0.0").unwrap_err();
+        Run::new(&plan, &mut testbed, &mut Memory::default(), &interrupt).carry_out("0.0.0").unwrap_err();
     assert_eq!(error.exit_code, ExitCode::NothingRan);
-    assert_eq!(bench.log.last().map(String::as_str), Some("down"));
+    assert_eq!(testbed.log.last().map(String::as_str), Some("down"));
 }
 
 #[test]
@@ -221,17 +221,18 @@ fn ctrl_c_ends_after_the_running_trial_and_takes_the_bench_down() {
     let interrupt = Interrupt::default();
     let flag = interrupt.flag();
     let trials = RefCell::new(0);
-    let mut bench = MockBench::new(5, truth);
-    bench.before = Box::new(|_| {
+    let mut testbed = MockTestbed::new(5, truth);
+    testbed.before = Box::new(|_| {
         *trials.borrow_mut() += 1;
         if *trials.borrow() == 9 {
             flag.store(2, std::sync::atomic::Ordering::Relaxed);
         }
     });
-    let events = Run::new(&plan, &mut bench, &mut Memory::default(), &interrupt).carry_out("0.0.0").unwrap();
+    let events =
+        Run::new(&plan, &mut testbed, &mut Memory::default(), &interrupt).carry_out("0.0.0").unwrap();
     assert_eq!(*trials.borrow(), 9);
     assert!(matches!(events.last().unwrap().event, Event::Finished { ending: Ending::Interrupted }));
-    assert_eq!(bench.log.last().map(String::as_str), Some("down"));
+    assert_eq!(testbed.log.last().map(String::as_str), Some("down"));
 }
 
 #[test]
@@ -239,16 +240,18 @@ fn primitives_are_timed_once_in_a_run_before_its_first_block() {
     let plan = Plan::new(&spec(6), 5).unwrap();
     let interrupt = Interrupt::default();
     let flag = interrupt.flag();
-    let mut bench = MockBench::new(5, truth);
-    bench.before = Box::new(|_| flag.store(2, std::sync::atomic::Ordering::Relaxed));
-    let events = Run::new(&plan, &mut bench, &mut Memory::default(), &interrupt).carry_out("0.0.0").unwrap();
-    let timed = |bench: &MockBench<'_>| bench.log.iter().filter(|line| *line == "time primitives").count();
-    assert_eq!(timed(&bench), 1);
+    let mut testbed = MockTestbed::new(5, truth);
+    testbed.before = Box::new(|_| flag.store(2, std::sync::atomic::Ordering::Relaxed));
+    let events =
+        Run::new(&plan, &mut testbed, &mut Memory::default(), &interrupt).carry_out("0.0.0").unwrap();
+    let timed =
+        |testbed: &MockTestbed<'_>| testbed.log.iter().filter(|line| *line == "time primitives").count();
+    assert_eq!(timed(&testbed), 1);
     let at = |wanted: fn(&Event) -> bool| events.iter().position(|stamped| wanted(&stamped.event)).unwrap();
     let measured = at(|event| matches!(event, Event::PrimitivesMeasured { .. }));
     assert!(measured < at(|event| matches!(event, Event::BlockStarted { .. })));
 
-    let mut again = MockBench::new(5, truth);
+    let mut again = MockTestbed::new(5, truth);
     let (mut sink, goes_on) = (Memory::default(), Interrupt::default());
     let resumed = Run::resuming(&plan, &mut again, &mut sink, &goes_on, events).carry_out("0.0.0").unwrap();
     assert!(matches!(resumed.last().unwrap().event, Event::Finished { ending: Ending::Complete }));
@@ -262,8 +265,8 @@ fn a_resumed_run_has_the_budget_that_is_left() {
         let interrupt = Interrupt::default();
         let flag = interrupt.flag();
         let trials = RefCell::new(0);
-        let mut bench = MockBench::new(5, truth);
-        bench.before = Box::new(|_| {
+        let mut testbed = MockTestbed::new(5, truth);
+        testbed.before = Box::new(|_| {
             *trials.borrow_mut() += 1;
             // Calibration's six, twice eight, and two.
             if *trials.borrow() == 24 {
@@ -271,7 +274,7 @@ fn a_resumed_run_has_the_budget_that_is_left() {
             }
         });
         let events =
-            Run::new(plan, &mut bench, &mut Memory::default(), &interrupt).carry_out("0.0.0").unwrap();
+            Run::new(plan, &mut testbed, &mut Memory::default(), &interrupt).carry_out("0.0.0").unwrap();
         let minutes = |stamped: TimestampedEvent| TimestampedEvent {
             at_unix_ms: stamped.at_unix_ms * 60_000,
             ..stamped
@@ -280,12 +283,12 @@ fn a_resumed_run_has_the_budget_that_is_left() {
     };
     let resumed = |budget: &str| {
         let plan = Plan::new(&Spec { budget: Some(budget.parse().unwrap()), ..spec(6) }, 5).unwrap();
-        let mut bench = MockBench::new(5, truth);
+        let mut testbed = MockTestbed::new(5, truth);
         let (mut sink, goes_on) = (Memory::default(), Interrupt::default());
         let events = interrupted(&plan);
         let events =
-            Run::resuming(&plan, &mut bench, &mut sink, &goes_on, events).carry_out("0.0.0").unwrap();
-        (decisions(&events), bench.log.iter().any(|line| line.starts_with("trial")))
+            Run::resuming(&plan, &mut testbed, &mut sink, &goes_on, events).carry_out("0.0.0").unwrap();
+        (decisions(&events), testbed.log.iter().any(|line| line.starts_with("trial")))
     };
     assert_eq!(resumed("60m"), (vec![(2, LookDecision::StopBudget)], false));
     // 15 min of calibration, 36 of two blocks, 4 of one that was cut short, and 18 of the next.
@@ -296,23 +299,24 @@ fn a_resumed_run_has_the_budget_that_is_left() {
 #[test]
 fn a_full_disk_ends_the_run_with_its_code_and_takes_the_bench_down() {
     let plan = Plan::new(&spec(6), 5).unwrap();
-    let mut bench = MockBench::new(5, truth);
+    let mut testbed = MockTestbed::new(5, truth);
     let mut sink = Memory { full_after: Some(30), ..Memory::default() };
-    let error = Run::new(&plan, &mut bench, &mut sink, &Interrupt::default()).carry_out("0.0.0").unwrap_err();
+    let error =
+        Run::new(&plan, &mut testbed, &mut sink, &Interrupt::default()).carry_out("0.0.0").unwrap_err();
     assert_eq!(error.exit_code, ExitCode::HostResource);
-    assert_eq!(bench.log.last().map(String::as_str), Some("down"));
+    assert_eq!(testbed.log.last().map(String::as_str), Some("down"));
 }
 
 #[test]
 fn stops_early_only_when_precise() {
     let plan = Plan::new(&spec(30), 5).unwrap();
-    let mut quiet = MockBench::new(5, truth);
+    let mut quiet = MockTestbed::new(5, truth);
     quiet.noise = 0.001;
     quiet.drift = 0.0;
     let events = carry_out(&plan, &mut quiet);
     assert_eq!(decisions(&events), vec![(6, LookDecision::StopPrecise)]);
 
-    let mut noisy = MockBench::new(5, truth);
+    let mut noisy = MockTestbed::new(5, truth);
     noisy.noise = 0.2;
     let events = carry_out(&plan, &mut noisy);
     let blocks: Vec<u32> = decisions(&events).iter().map(|(blocks, _)| *blocks).collect();
@@ -336,11 +340,11 @@ fn a_share_of_a_capacity_is_a_rate_once_the_baseline_has_shown_what_it_can_do() 
     }
     let plan = Plan::new(&spec, 7).unwrap();
     let paces = RefCell::new(Vec::new());
-    let mut bench = MockBench::new(7, truth);
-    bench.before =
+    let mut testbed = MockTestbed::new(7, truth);
+    testbed.before =
         Box::new(|request| paces.borrow_mut().push((request.cell.workload, request.cell.id(), request.pace)));
-    let events = carry_out(&plan, &mut bench);
-    drop(bench);
+    let events = carry_out(&plan, &mut testbed);
+    drop(testbed);
     let capacities: Vec<f64> = events
         .iter()
         .filter_map(|stamped| match &stamped.event {
@@ -372,12 +376,12 @@ fn a_baseline_without_capacity_takes_its_stratum_with_it() {
     let mut spec = spec(2);
     spec.grids[0].pace = vec![HALF.parse().unwrap()];
     let plan = Plan::new(&spec, 7).unwrap();
-    let mut bench = MockBench::new(7, truth);
-    bench.fault = Box::new(|request| {
+    let mut testbed = MockTestbed::new(7, truth);
+    testbed.fault = Box::new(|request| {
         let calibrates = request.pace == TrialPace::Closed && request.cell.workload == Workload::Connect;
         calibrates.then_some(refused())
     });
-    let events = carry_out(&plan, &mut bench);
+    let events = carry_out(&plan, &mut testbed);
     let skipped = events.iter().filter(|stamped| matches!(stamped.event, Event::CellSkipped { .. })).count();
     assert_eq!(skipped, 3);
     let observed = |workload: &str| {

@@ -11,20 +11,20 @@ use ciphertoll_model::{
     TlsPath, Treatment, TrialOperation, TrialSpec, ycsb,
 };
 
-use super::failure::{NotStarted, control_failed};
-use super::request::credentials;
-use crate::bench::{Emit, TrialError};
+use crate::failure::{NotStarted, control_failed};
 use crate::interrupt::Interrupt;
+use crate::surroundings::request::credentials;
+use crate::trial::{Emit, TrialError};
 
 /// A server that runs during the whole run.
-pub(super) struct Instance {
+pub(crate) struct Instance {
     launch: InstanceLaunch,
     /// The first record numbers of inserts that have not been removed.
     inserted: Vec<u64>,
     /// Sync latency in its file system at the start of the block.
-    pub(super) syncs: Option<SyncTimes>,
+    pub(crate) syncs: Option<SyncTimes>,
     wear: Wear,
-    pub(super) server: Server,
+    pub(crate) server: Server,
 }
 
 /// What every start of an instance has in common.
@@ -50,17 +50,17 @@ enum Wear {
 }
 
 /// What every server of a run is started with.
-pub(super) struct ServerContext<'a> {
-    pub(super) lab: &'a Lab,
-    pub(super) logs: &'a Path,
-    pub(super) apart: Option<&'a ProcessorSplit>,
-    pub(super) settings: &'a Settings,
-    pub(super) interrupt: &'a Interrupt,
+pub(crate) struct ServerContext<'a> {
+    pub(crate) lab: &'a Lab,
+    pub(crate) logs: &'a Path,
+    pub(crate) apart: Option<&'a ProcessorSplit>,
+    pub(crate) settings: &'a Settings,
+    pub(crate) interrupt: &'a Interrupt,
 }
 
 /// A server that the plan needs.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct RequiredServer {
+pub(crate) struct RequiredServer {
     level: ServerLevel,
     at_rest: AtRest,
     tables: Tables,
@@ -79,7 +79,7 @@ enum FileSearch {
 impl RequiredServer {
     /// One server for each level, with the tables of all its cells. Cells that need the same tables in different sizes get
     /// separate servers.
-    pub(super) fn all(plan: &Plan) -> Vec<Self> {
+    pub(crate) fn all(plan: &Plan) -> Vec<Self> {
         let mut all: Vec<Self> = Vec::new();
         let in_the_clear = |cell: &Cell| matches!(cell.treatment.at_rest, AtRest::None | AtRest::AsIs);
         let proof = if plan.cells.iter().all(in_the_clear) { FileSearch::None } else { FileSearch::Required };
@@ -106,7 +106,7 @@ impl RequiredServer {
     }
 
     /// Whether `cell` can be measured on it.
-    pub(super) fn serves(&self, cell: &Cell) -> bool {
+    pub(crate) fn serves(&self, cell: &Cell) -> bool {
         let dataset = cell.workload.dataset(self.level.engine);
         let Treatment { server, at_rest, .. } = &cell.treatment;
         (&self.level, self.at_rest) == (server, *at_rest) && self.tables.satisfies(dataset, cell.scale)
@@ -120,12 +120,12 @@ impl RequiredServer {
     }
 
     /// The disk space it needs. Absent if the server is not installed, which is reported later.
-    pub(super) fn tenant(&self) -> Option<PlannedServer> {
+    pub(crate) fn tenant(&self) -> Option<PlannedServer> {
         let build = ciphertoll_lab::find(&self.level).ok()?;
         Some(PlannedServer { build, tables: self.tables, at_rest: self.at_rest })
     }
 
-    pub(super) fn skip_cells(&self, plan: &Plan, reason: &str, emit: &mut Emit<'_>) {
+    pub(crate) fn skip_cells(&self, plan: &Plan, reason: &str, emit: &mut Emit<'_>) {
         for cell in plan.cells.iter().filter(|cell| self.serves(cell)) {
             skip(cell, reason, emit);
         }
@@ -152,7 +152,7 @@ impl RequiredServer {
 }
 
 impl Instance {
-    pub(super) fn start(
+    pub(crate) fn start(
         context: &ServerContext<'_>,
         required: RequiredServer,
         number: usize,
@@ -180,19 +180,19 @@ impl Instance {
         Ok(Self { launch, inserted: Vec::new(), syncs: None, wear: Wear::None, server })
     }
 
-    pub(super) fn restarted(self, lab: &Lab, emit: &mut Emit<'_>) -> Result<Self, NotStarted> {
+    pub(crate) fn restarted(self, lab: &Lab, emit: &mut Emit<'_>) -> Result<Self, NotStarted> {
         let Self { launch, syncs, server, .. } = self;
         drop(server);
         let server = launch.start(lab, Instant::now(), emit)?;
         Ok(Self { launch, inserted: Vec::new(), syncs, wear: Wear::None, server })
     }
 
-    pub(super) fn serves(&self, cell: &Cell) -> bool {
+    pub(crate) fn serves(&self, cell: &Cell) -> bool {
         self.launch.required.serves(cell)
     }
 
     /// Times syncs in its file system. A failure is only a warning.
-    pub(super) fn time_syncs(&mut self, emit: &mut Emit<'_>) {
+    pub(crate) fn time_syncs(&mut self, emit: &mut Emit<'_>) {
         self.syncs = self.server.time_syncs().unwrap_or_else(|error| {
             emit(Event::Warned { message: error.to_string() });
             None
@@ -200,7 +200,7 @@ impl Instance {
     }
 
     /// Call this before a trial of `cell`.
-    pub(super) fn note_writing(&mut self, cell: &Cell) {
+    pub(crate) fn note_writing(&mut self, cell: &Cell) {
         if cell.workload.writes() {
             self.wear = Wear::Written;
         }
@@ -208,7 +208,7 @@ impl Instance {
 
     /// Writes out changed pages of servers that would otherwise do so during the next trial. `PostgreSQL` leaves its pages until
     /// the next checkpoint. After a checkpoint every page goes into the WAL in full once, so each block has only one.
-    pub(super) fn write_out(&mut self) -> Result<(), TrialError> {
+    pub(crate) fn write_out(&mut self) -> Result<(), TrialError> {
         if self.wear == Wear::Written && self.launch.required.level.engine.is_mysql_family() {
             self.server.write_out().map_err(|error| control_failed(&mut self.server, error))?;
             self.wear = Wear::WrittenOut;
@@ -217,7 +217,7 @@ impl Instance {
     }
 
     /// Restores tables that trials have written to. A server that has died is restarted for its next trial.
-    pub(super) fn refresh(&mut self) -> Result<(), ciphertoll_lab::Error> {
+    pub(crate) fn refresh(&mut self) -> Result<(), ciphertoll_lab::Error> {
         if self.wear == Wear::None {
             return Ok(());
         }
@@ -239,7 +239,7 @@ impl Instance {
     }
 
     /// Chooses the first record number of a trial that inserts, so that its records can be removed.
-    pub(super) fn number_inserts(&mut self, spec: &mut TrialSpec) {
+    pub(crate) fn number_inserts(&mut self, spec: &mut TrialSpec) {
         let TrialOperation::Transactions(script) = &spec.work else { return };
         if script.variables.contains(&Draw::Insert) {
             let began = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
@@ -250,7 +250,7 @@ impl Instance {
     }
 
     /// Removes inserted records, so that every trial starts with the same data.
-    pub(super) fn remove_inserted(&mut self) -> Result<(), TrialError> {
+    pub(crate) fn remove_inserted(&mut self) -> Result<(), TrialError> {
         let removed = self.server.remove_inserted(&self.inserted);
         removed.map_err(|error| control_failed(&mut self.server, error))?;
         self.inserted.clear();
@@ -259,7 +259,7 @@ impl Instance {
 
     /// Skips cells that this server does not support, which only the server knows: an authentication that its version or
     /// plugins lack, TLS without a request.
-    pub(super) fn skip_impossible(
+    pub(crate) fn skip_impossible(
         &mut self,
         plan: &Plan,
         emit: &mut Emit<'_>,
@@ -317,6 +317,6 @@ impl InstanceLaunch {
     }
 }
 
-pub(super) fn skip(cell: &Cell, reason: &str, emit: &mut Emit<'_>) {
+pub(crate) fn skip(cell: &Cell, reason: &str, emit: &mut Emit<'_>) {
     emit(Event::CellSkipped { skipped: Skipped::cell(cell, reason) });
 }

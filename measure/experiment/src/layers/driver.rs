@@ -1,33 +1,27 @@
 //! Foreign drivers: finds and compiles them, and skips cells that they do not support.
 
 use std::collections::BTreeMap;
-use std::path::Path;
-use std::process::Command;
 use std::time::Duration;
 
 use ciphertoll_lab::ClientOpenSsl;
 use ciphertoll_load::driver::{self, DriverRequirements, PreparedDriver, Task};
 use ciphertoll_model::{Cell, Driver, DriverName, Event, Plan, TrialSpec};
 
-use super::instance::skip;
-use crate::bench::Emit;
+use crate::layer::{Layer, Route};
+use crate::surroundings::instance::skip;
+use crate::surroundings::load_command::LoadCommand;
+use crate::trial::{Emit, TestbedError, TrialError, TrialRequest};
 
 /// Time beyond set-up, warm-up and window before the native load process counts as stuck.
 const NATIVE_GRACE: Duration = Duration::from_secs(5);
 
 #[derive(Default)]
-pub(super) struct Drivers(BTreeMap<DriverName, PreparedDriver>);
+pub(crate) struct DriverLayer(BTreeMap<DriverName, PreparedDriver>);
 
-/// The load process of a trial, and how long it may take to end.
-pub(super) struct LoadCommand {
-    pub(super) command: Command,
-    pub(super) grace: Duration,
-}
-
-impl Drivers {
+impl<M> Layer<M> for DriverLayer {
     /// Finds and prepares every driver of the plan, and skips unsupported cells with the reason.
-    pub(super) fn prepare(plan: &Plan, cache: &Path, emit: &mut Emit<'_>) -> Self {
-        let mut drivers = Self::default();
+    fn prepare(&mut self, plan: &Plan, route: &mut Route, emit: &mut Emit<'_>) -> Result<(), TestbedError> {
+        let cache = route.site.lab.cache().join("drivers");
         for name in names(plan) {
             let cells = || plan.cells.iter().filter(|cell| is_driven_by(cell, &name));
             let ready = driver::find(name.as_str()).and_then(|driver| {
@@ -42,33 +36,42 @@ impl Drivers {
                     return Ok(None);
                 }
                 emit(Event::Preparing { what: format!("looking for the driver {name}") });
-                if let Some(what) = driver.installs(cache) {
+                if let Some(what) = driver.installs(&cache) {
                     emit(Event::Preparing { what: format!("installing {what}") });
                 }
-                driver.prepare(cache).map(Some)
+                driver.prepare(&cache).map(Some)
             });
             match ready {
-                Ok(ready) => drivers.0.extend(ready.map(|ready| (name.clone(), ready))),
+                Ok(ready) => self.0.extend(ready.map(|ready| (name.clone(), ready))),
                 Err(error) => cells().for_each(|cell| skip(cell, &error.to_string(), emit)),
             }
         }
-        drivers
+        Ok(())
     }
 
-    /// The load process of `cell`; `program` is ciphertoll itself.
-    pub(super) fn load_command(&self, cell: &Cell, spec: &TrialSpec, program: &Path) -> LoadCommand {
+    /// Chooses the program that generates the load.
+    fn before(
+        &mut self,
+        request: &TrialRequest<'_>,
+        spec: &mut TrialSpec,
+        route: &mut Route,
+    ) -> Result<(), TrialError> {
+        let (cell, program) = (request.cell, &route.site.program);
         if let Driver::Named(name) = &cell.treatment.driver
             && let Some(ready) = self.0.get(name)
         {
             let task = Task { workload: cell.workload, scale: cell.scale };
-            return LoadCommand { command: ready.command(program, &task), grace: ready.grace(spec) };
+            route.load =
+                Some(LoadCommand { command: ready.command(program, &task), grace: ready.grace(spec) });
+            return Ok(());
         }
         let library = cell.treatment.path.as_tls().map(|tls| tls.library).unwrap_or_default();
         // Checked before the run: `Server::prepare_tls`.
         let openssl = ClientOpenSsl::for_library(library).unwrap_or(ClientOpenSsl::Linked);
         let mut command = openssl.command(program);
         command.arg("__load");
-        LoadCommand { command, grace: NATIVE_GRACE }
+        route.load = Some(LoadCommand { command, grace: NATIVE_GRACE });
+        Ok(())
     }
 }
 

@@ -4,12 +4,15 @@ use ciphertoll_host::accounting::Sample;
 use ciphertoll_hosts::{TrialFailure, TrialWatch};
 use ciphertoll_model::{ErrorKind, FailureOrigin, TrialSpec, VoidReason};
 
-use super::failure::internal;
-use super::hosts::{Hosts, fatal};
-use super::observe::{Clocks, Unobserved, WindowUse, close_window, measured, open_window};
-use super::server_elsewhere::{ServerElsewhere, void};
-use crate::bench::{BenchError, HostsMeasured, MachineUse, Measured, TrialError};
+use crate::failure::internal;
 use crate::interrupt::Interrupt;
+use crate::layers::load_hosts::HostsMeasured;
+use crate::layers::server::ServerUse;
+use crate::measured::{MachineUse, Measured};
+use crate::observe::{Clocks, Unobserved, WindowUse, close_window, measured, open_window};
+use crate::surroundings::hosts::{Hosts, fatal};
+use crate::surroundings::server_elsewhere::{ServerElsewhere, void};
+use crate::trial::{TestbedError, TrialError};
 
 struct Watch<'a> {
     clocks: &'a Clocks,
@@ -37,7 +40,7 @@ impl TrialWatch for Watch<'_> {
 }
 
 /// Runs the trial on the hosts and reads the meters of the server at the start and end of the window.
-pub(super) fn observe_on_hosts(
+pub(crate) fn observe_on_hosts(
     hosts: &mut Hosts,
     clocks: &Clocks,
     spec: &TrialSpec,
@@ -48,8 +51,7 @@ pub(super) fn observe_on_hosts(
     let Some(fleet) = fleet else {
         return Err(TrialError::Fatal(internal("no load host".to_owned())).into());
     };
-    let meter = meter.filter(|_| !clocks.have_server());
-    let server = meter.map(|(meter, port)| ServerElsewhere { meter, port });
+    let server = meter.filter(|_| !clocks.have_server());
     let mut watch = Watch { clocks, server, interrupt, opened: None, window: None };
     let outcome = fleet.run(spec, &mut watch).map_err(unobserved)?;
     let server_is_elsewhere = !clocks.have_server();
@@ -66,7 +68,8 @@ pub(super) fn observe_on_hosts(
     });
     measured.server_is_elsewhere = server_is_elsewhere;
     if let Some(server) = watch.server {
-        server.add_to(&mut measured)?;
+        let cpu_ns = server.cpu_ns(measured.load.window_ns)?;
+        measured.server = Some(ServerUse { cpu_ns, ..ServerUse::default() });
     }
     Ok(measured)
 }
@@ -81,7 +84,7 @@ fn unobserved(failure: TrialFailure) -> Unobserved {
             return Unobserved::NoRoom { message: format!("host {host}: {reason}") };
         }
         TrialFailure::Load { host, reason, fault: FailureOrigin::Host, .. } => {
-            TrialError::Fatal(BenchError {
+            TrialError::Fatal(TestbedError {
                 message: format!("host {host}: {reason}"),
                 exit_code: ciphertoll_model::ExitCode::HostResource,
             })

@@ -9,12 +9,13 @@ use ciphertoll_lab::Lab;
 use ciphertoll_model::{ConnectedHost, Endpoint, Event, ExitCode, HostRole, Plan};
 use ciphertoll_record::{Effect, ProcessIdentity};
 
-use crate::bench::{BenchError, Emit, TrialError};
 use crate::interrupt::Interrupt;
+use crate::surroundings::server_elsewhere::ServerElsewhere;
+use crate::trial::{Emit, TestbedError, TrialError};
 
 /// The hosts of a run; none if everything runs on this machine.
 #[derive(Default)]
-pub(super) struct Hosts {
+pub(crate) struct Hosts {
     load: Option<Fleet>,
     server: Option<ServerMeter>,
     /// The port of a server at a URL, by whose process the source of its CPU times is named.
@@ -24,14 +25,14 @@ pub(super) struct Hosts {
 impl Hosts {
     /// Creates what must be created, and connects all hosts of the plan. A run that ends meanwhile because of a signal has
     /// none, and is ended by the scheduler.
-    pub(super) fn connected(
+    pub(crate) fn connected(
         plan: &Plan,
         lab: &Lab,
         program: &Path,
         servers: &[Endpoint],
         interrupt: &Interrupt,
         emit: &mut Emit<'_>,
-    ) -> Result<Self, BenchError> {
+    ) -> Result<Self, TestbedError> {
         let mut progress = |what: &str| emit(Event::Preparing { what: what.to_owned() });
         let is_interrupted = || interrupt.ending().is_some();
         let mut waiting = Waiting { progress: &mut progress, is_interrupted: &is_interrupted };
@@ -42,7 +43,7 @@ impl Hosts {
             Err(TrialError::Interrupted) => Ok(Self::default()),
             Err(TrialError::Fatal(error)) => Err(error),
             Err(TrialError::Void(reason)) => {
-                Err(BenchError { message: reason.to_string(), exit_code: ExitCode::HostResource })
+                Err(TestbedError { message: reason.to_string(), exit_code: ExitCode::HostResource })
             }
         }
     }
@@ -76,30 +77,28 @@ impl Hosts {
     }
 
     /// Whether clients run on load hosts.
-    pub(super) fn have_clients(&self) -> bool {
+    pub(crate) fn have_clients(&self) -> bool {
         self.load.is_some()
     }
 
-    /// The reader of the server's CPU, with the port of the server.
-    pub(super) fn server_meter(&mut self, endpoint: &Endpoint) -> Option<(&mut ServerMeter, u16)> {
-        Some((self.server.as_mut()?, port_of(endpoint)?))
+    /// The reader of the CPU of the server at `endpoint`.
+    pub(crate) fn server_elsewhere(&mut self, endpoint: &Endpoint) -> Option<ServerElsewhere<'_>> {
+        Some(ServerElsewhere { meter: self.server.as_mut()?, port: port_of(endpoint)? })
     }
 
     /// Both at once.
-    pub(super) fn parts(
-        &mut self,
-        endpoint: &Endpoint,
-    ) -> (Option<&mut Fleet>, Option<(&mut ServerMeter, u16)>) {
-        (self.load.as_mut(), self.server.as_mut().zip(port_of(endpoint)))
+    pub(crate) fn parts(&mut self, endpoint: &Endpoint) -> (Option<&mut Fleet>, Option<ServerElsewhere<'_>>) {
+        let server = self.server.as_mut().zip(port_of(endpoint));
+        (self.load.as_mut(), server.map(|(meter, port)| ServerElsewhere { meter, port }))
     }
 
     /// Machines of hosts on which the server may run.
-    pub(super) fn server_boot_id(&self) -> Option<String> {
+    pub(crate) fn server_boot_id(&self) -> Option<String> {
         Some(self.server.as_ref()?.facts()?.hello.boot_id.clone())
     }
 
     /// Connects every host that is not connected, and tells which.
-    pub(super) fn connect(
+    pub(crate) fn connect(
         &mut self,
         lab: &Lab,
         interrupt: &Interrupt,
@@ -161,17 +160,17 @@ fn note<'a>(lab: &Lab, pids: impl Iterator<Item = (&'a str, u32)>) -> Result<(),
         let Ok(identity) = ProcessIdentity::of(pid.cast_signed()) else { continue };
         let (what, program) = (format!("connection to {host}"), Path::new(host).to_owned());
         let noted = lab.scratch().ledger().note(&Effect::Process { identity, what, program });
-        noted.map_err(|error| super::failure::fatal(error.into()))?;
+        noted.map_err(|error| crate::failure::fatal(error.into()))?;
     }
     Ok(())
 }
 
 #[expect(clippy::needless_pass_by_value, reason = "passed to map_err")]
-pub(super) fn unusable(error: HostError) -> BenchError {
-    BenchError { message: error.to_string(), exit_code: error.exit_code() }
+pub(crate) fn unusable(error: HostError) -> TestbedError {
+    TestbedError { message: error.to_string(), exit_code: error.exit_code() }
 }
 
-pub(super) fn fatal(error: HostError) -> TrialError {
+pub(crate) fn fatal(error: HostError) -> TrialError {
     match error {
         HostError::Interrupted => TrialError::Interrupted,
         error => TrialError::Fatal(unusable(error)),

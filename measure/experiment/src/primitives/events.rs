@@ -3,13 +3,15 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::primitives::PrimitiveError;
 use ciphertoll_model::{
     Cell, ConnectionUse, Driver, Event, Group, KeyExchangeTime, ServerKey, SignatureTime, TlsLibrary,
 };
 
-use crate::bench::Emit;
 use crate::interrupt::Interrupt;
+use crate::primitives::agreement::key_exchange;
+use crate::primitives::error::PrimitiveError;
+use crate::primitives::signature::signature;
+use crate::trial::Emit;
 
 /// The key that signs the lab's certificates: every client verifies one of its signatures.
 const AUTHORITY: ServerKey = ServerKey::P256;
@@ -45,7 +47,7 @@ impl TimedPrimitives {
 
 /// Times the primitives that the connects of `cells` use, and reports them. A primitive that cannot be timed is
 /// reported and does not end the run.
-pub(super) fn time(cells: &[&Cell], interrupt: &Interrupt, emit: &mut Emit<'_>) {
+pub(crate) fn time(cells: &[&Cell], interrupt: &Interrupt, emit: &mut Emit<'_>) {
     let Some(wanted) = TimedPrimitives::by(cells) else { return };
     emit(Event::Preparing { what: "timing signatures and key exchanges".to_owned() });
     // Interrupted: the scheduler checks for that next.
@@ -66,14 +68,14 @@ fn timed(
     let (mut signatures, mut key_exchanges) = PrimitiveTimes::default();
     let mut failed = |error: &PrimitiveError| emit(Event::Warned { message: error.to_string() });
     for key in &wanted.keys {
-        match crate::primitives::signature(*key, interrupted) {
+        match signature(*key, interrupted) {
             Ok(time) => signatures.extend(time.map(|time| (key.label().to_owned(), time))),
             Err(PrimitiveError::Interrupted) => return None,
             Err(error) => failed(&error),
         }
     }
     for group in &wanted.groups {
-        match crate::primitives::key_exchange(*group, interrupted) {
+        match key_exchange(*group, interrupted) {
             Ok(time) => key_exchanges.extend(time.map(|time| (group.label().to_owned(), time))),
             Err(PrimitiveError::Interrupted) => return None,
             Err(error) => failed(&error),

@@ -9,18 +9,18 @@ use ciphertoll_model::{
     TrialStart, Verification,
 };
 
-use crate::bench::TrialRequest;
+use crate::trial::TrialRequest;
 
 /// The most threads of a load process whose clients resolve names: each waits only for its own answers.
 const MOST_WAITING_THREADS: u16 = 16;
 
-pub(super) fn credentials(cell: &Cell) -> Credentials {
+pub(crate) fn credentials(cell: &Cell) -> Credentials {
     let tls = cell.treatment.path.as_tls();
     let client_certificate = tls.map_or_else(ClientCertificate::default, |tls| tls.client_certificate);
     Credentials { auth: cell.treatment.auth, client_certificate }
 }
 
-pub(super) fn endpoint(cell: &Cell, server: &Server) -> Endpoint {
+pub(crate) fn endpoint(cell: &Cell, server: &Server) -> Endpoint {
     match cell.treatment.path {
         Path::Unix => server.unix_endpoint(),
         Path::Tls(_) => server.tls_endpoint_over(cell.treatment.link),
@@ -32,7 +32,7 @@ pub(super) fn endpoint(cell: &Cell, server: &Server) -> Endpoint {
 }
 
 /// A trial on a private server at `endpoint`.
-pub(super) fn here(
+pub(crate) fn here(
     request: &TrialRequest<'_>,
     server: &Server,
     endpoint: Endpoint,
@@ -85,7 +85,7 @@ fn name_of(endpoint: &Endpoint, server: &Server) -> String {
     }
 }
 
-pub(super) fn at_url(request: &TrialRequest<'_>, remote: &Remote) -> TrialSpec {
+pub(crate) fn at_url(request: &TrialRequest<'_>, remote: &Remote) -> TrialSpec {
     let (cell, url) = (request.cell, remote.url());
     let server_name = url.host().unwrap_or_default().to_owned();
     let tls =

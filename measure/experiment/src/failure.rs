@@ -3,11 +3,11 @@
 use ciphertoll_lab::Server;
 use ciphertoll_model::{ExitCode, FailureOrigin, VoidReason};
 
-use crate::bench::{BenchError, TrialError};
+use crate::trial::{TestbedError, TrialError};
 
 /// Why a server was not started.
 #[derive(Debug, thiserror::Error)]
-pub(super) enum NotStarted {
+pub(crate) enum NotStarted {
     /// It is missing, or did not start.
     #[error(transparent)]
     Lab(#[from] ciphertoll_lab::Error),
@@ -21,7 +21,7 @@ pub(super) enum NotStarted {
 
 impl NotStarted {
     /// Whether only the cells of this server are skipped and the rest of the plan runs.
-    pub(super) fn concerns_one_server(&self) -> bool {
+    pub(crate) fn concerns_one_server(&self) -> bool {
         matches!(self.exit_code(), ExitCode::NothingRan | ExitCode::ServerRefused)
     }
 
@@ -33,7 +33,7 @@ impl NotStarted {
     }
 }
 
-impl From<NotStarted> for BenchError {
+impl From<NotStarted> for TestbedError {
     fn from(error: NotStarted) -> Self {
         Self { message: error.to_string(), exit_code: error.exit_code() }
     }
@@ -41,48 +41,38 @@ impl From<NotStarted> for BenchError {
 
 /// A failed load voids its trial. A load that this machine cannot start ends the run.
 #[expect(clippy::needless_pass_by_value, reason = "passed to map_err")]
-pub(super) fn load_failed(error: ciphertoll_load::Error) -> TrialError {
+pub(crate) fn load_failed(error: ciphertoll_load::Error) -> TrialError {
     match error.fault() {
         FailureOrigin::Server | FailureOrigin::Tls | FailureOrigin::Internal => {
             TrialError::Void(VoidReason::LoadFailed { message: error.to_string() })
         }
         FailureOrigin::Host => {
-            TrialError::Fatal(BenchError { message: error.to_string(), exit_code: ExitCode::HostResource })
+            TrialError::Fatal(TestbedError { message: error.to_string(), exit_code: ExitCode::HostResource })
         }
     }
 }
 
 /// A failed control connection of a dead server voids only the trial.
-pub(super) fn control_failed(server: &mut Server, error: ciphertoll_lab::Error) -> TrialError {
+pub(crate) fn control_failed(server: &mut Server, error: ciphertoll_lab::Error) -> TrialError {
     match server.check_survived() {
         Err(died) => server_died(&died),
         Ok(()) => fatal(error),
     }
 }
 
-/// Voids a trial whose server's files were not encrypted as planned.
-pub(super) fn not_encrypted(error: &ciphertoll_lab::Error) -> TrialError {
-    TrialError::Void(VoidReason::AtRest { message: error.to_string() })
-}
-
-pub(super) fn link_is_down() -> TrialError {
-    let message = "it went down during the trial".to_owned();
-    TrialError::Void(VoidReason::Link { message })
-}
-
-pub(super) fn server_died(died: &ciphertoll_lab::Error) -> TrialError {
+pub(crate) fn server_died(died: &ciphertoll_lab::Error) -> TrialError {
     TrialError::Void(VoidReason::ServerDied { message: died.to_string() })
 }
 
-pub(super) fn fatal(error: ciphertoll_lab::Error) -> TrialError {
-    TrialError::Fatal(bench_error(error))
+pub(crate) fn fatal(error: ciphertoll_lab::Error) -> TrialError {
+    TrialError::Fatal(testbed_error(error))
 }
 
 #[expect(clippy::needless_pass_by_value, reason = "passed to map_err")]
-pub(super) fn bench_error(error: ciphertoll_lab::Error) -> BenchError {
-    BenchError { message: error.to_string(), exit_code: error.exit_code() }
+pub(crate) fn testbed_error(error: ciphertoll_lab::Error) -> TestbedError {
+    TestbedError { message: error.to_string(), exit_code: error.exit_code() }
 }
 
-pub(super) fn internal(message: String) -> BenchError {
-    BenchError { message, exit_code: ExitCode::Internal }
+pub(crate) fn internal(message: String) -> TestbedError {
+    TestbedError { message, exit_code: ExitCode::Internal }
 }

@@ -3,33 +3,35 @@
 use std::time::Instant;
 
 use ciphertoll_lab::remote::DATABASE;
-use ciphertoll_lab::{Lab, Passwords, Remote, Tables};
+use ciphertoll_lab::{Passwords, Remote, Tables};
 use ciphertoll_model::{Cell, ErrorKind, Event, ExitCode, Plan, ServerUrl};
 
-use super::instance::skip;
-use super::observe::Unobserved;
-use crate::bench::{BenchError, Emit, Measured, TrialError};
+use crate::failure::testbed_error;
 use crate::interrupt::Interrupt;
+use crate::layer::{Layer, Route, Site, Trial};
+use crate::surroundings::instance::skip;
+use crate::trial::{Emit, TestbedError, TrialError, TrialRequest};
 
-#[derive(Default)]
-pub(super) struct Remotes(Vec<Remote>);
+pub(crate) struct RemoteLayer {
+    passwords: Passwords,
+}
 
-impl Remotes {
+impl RemoteLayer {
+    pub(crate) fn new(passwords: Passwords) -> Self {
+        Self { passwords }
+    }
+}
+
+impl<M: Trial> Layer<M> for RemoteLayer {
     /// Connects to each server once and creates the tables that its cells need. The cells of an unreachable server are
     /// skipped. If no server is left, the run fails with the last error.
-    pub(super) fn prepare(
-        plan: &Plan,
-        lab: &Lab,
-        passwords: &Passwords,
-        interrupt: &Interrupt,
-        emit: &mut Emit<'_>,
-    ) -> (Self, Option<ciphertoll_lab::Error>) {
-        let (mut all, mut last_failure) = (Vec::new(), None);
+    fn prepare(&mut self, plan: &Plan, route: &mut Route, emit: &mut Emit<'_>) -> Result<(), TestbedError> {
+        let Site { lab, interrupt, .. } = &route.site;
         for (name, url) in urls(plan) {
             let began = Instant::now();
             emit(Event::Preparing { what: format!("connecting to {name}") });
             let opened = lab
-                .open_remote(&name, &url, passwords)
+                .open_remote(&name, &url, &self.passwords)
                 .and_then(|remote| with_tables(remote, plan, interrupt, emit));
             match opened {
                 Ok(remote) => {
@@ -40,33 +42,44 @@ impl Remotes {
                         settings: remote.facts().clone(),
                         elapsed_ms: began.elapsed().as_millis() as u64,
                     });
-                    all.push(remote);
+                    route.remotes.push(remote);
                 }
                 Err(error) => {
                     let cells = plan.cells.iter().filter(|cell| is_at(cell, &name));
                     cells.for_each(|cell| skip(cell, &error.to_string(), emit));
-                    last_failure = Some(error);
+                    route.last_failure = Some(testbed_error(error));
                 }
             }
         }
-        (Self(all), last_failure)
+        Ok(())
     }
 
-    pub(super) fn all(&self) -> impl Iterator<Item = &Remote> {
-        self.0.iter()
+    /// Stops the run at once if an external server is full.
+    fn after(
+        &mut self,
+        request: &TrialRequest<'_>,
+        trial: Option<&mut M>,
+        route: &mut Route,
+    ) -> Result<(), TrialError> {
+        let Some(remote) = route.remote(request.cell) else { return Ok(()) };
+        let mut errors = trial.iter().flat_map(|trial| &trial.load().errors);
+        let refused = errors.find(|error| error.kind == ErrorKind::TooManyConnections);
+        let Some(message) = route.no_room.as_ref().or(refused.map(|error| &error.message)) else {
+            return Ok(());
+        };
+        let name = remote.name();
+        Err(TrialError::Fatal(TestbedError {
+            message: format!(
+                "{name} has no room for more connections, so that the run was stopped: {message}"
+            ),
+            exit_code: ExitCode::ServerRefused,
+        }))
     }
 
-    pub(super) fn is_empty(&self) -> bool {
-        self.0.is_empty()
-    }
-
-    pub(super) fn of(&self, cell: &Cell) -> Option<&Remote> {
-        self.0.iter().find(|remote| is_at(cell, remote.name()))
-    }
-
-    /// Forgets all of them; the passwords go with the lab's scratch directory.
-    pub(super) fn clear(&mut self) {
-        self.0.clear();
+    /// The passwords go with the lab's scratch directory.
+    fn down(&mut self, route: &mut Route) -> Result<(), TestbedError> {
+        route.remotes.clear();
+        Ok(())
     }
 }
 
@@ -110,31 +123,4 @@ fn with_tables(
         remote.prepare(&tables, &mut say, &|| interrupt.ending().is_some())?;
     }
     Ok(remote)
-}
-
-/// Stops the run at once if an external server is full.
-pub(super) fn stop_where_it_is_full(
-    remote: &Remote,
-    measured: Result<Measured, Unobserved>,
-) -> Result<Measured, TrialError> {
-    let fatal = |message: &str| {
-        let name = remote.name();
-        TrialError::Fatal(BenchError {
-            message: format!(
-                "{name} has no room for more connections, so that the run was stopped: {message}"
-            ),
-            exit_code: ExitCode::ServerRefused,
-        })
-    };
-    match measured {
-        Err(Unobserved::NoRoom { message }) => Err(fatal(&message)),
-        Err(Unobserved::Failed(error)) => Err(error),
-        Ok(measured) => {
-            let mut errors = measured.load.errors.iter();
-            match errors.find(|error| error.kind == ErrorKind::TooManyConnections) {
-                Some(error) => Err(fatal(&error.message)),
-                None => Ok(measured),
-            }
-        }
-    }
 }

@@ -2,23 +2,21 @@
 
 use std::time::Duration;
 
-use ciphertoll_host::accounting::PortUsage;
-use ciphertoll_host::accounting::{CpuMeter, MemoryPeak, Sample, SampleDifference};
+use ciphertoll_host::accounting::{CpuMeter, MemoryPeak, PortUsage, Sample, SampleDifference};
 use ciphertoll_lab::Server;
 use ciphertoll_load::LoadProcess;
 use ciphertoll_model::{LoadMessage, TrialResult, VoidReason};
 
-use super::failure::{link_is_down, load_failed};
-use super::links::Links;
-use super::proxies::Proxies;
-use super::server_elsewhere::ServerElsewhere;
-use crate::bench::{MachineUse, Measured, ServerUse, TrialError};
-use crate::interrupt::Interrupt;
+use crate::failure::load_failed;
+use crate::layer::{Layer, Route};
+use crate::layers::server::ServerUse;
+use crate::measured::{MachineUse, Measured};
+use crate::trial::TrialError;
 
 /// How often a wait for the load process checks for Ctrl-C.
 const TIME_LIMIT: Duration = Duration::from_millis(50);
 
-pub(super) struct Clocks {
+pub(crate) struct Clocks {
     /// Absent for external servers.
     cpu: Option<CpuMeter>,
     /// Absent for servers of several processes: the sum of their peaks is not a peak.
@@ -31,11 +29,11 @@ pub(super) struct Clocks {
 
 impl Clocks {
     /// Whether the server runs on this machine.
-    pub(super) fn have_server(&self) -> bool {
+    pub(crate) fn have_server(&self) -> bool {
         self.cpu.is_some()
     }
 
-    pub(super) fn of(server: &Server) -> Self {
+    pub(crate) fn of(server: &Server) -> Self {
         Self {
             cpu: Some(server.cpu_meter()),
             memory: server.memory_pid(),
@@ -45,17 +43,17 @@ impl Clocks {
     }
 
     /// The same, and those of a tunnel's ends or of a proxy; `memory` is the process scope memory is theirs.
-    pub(super) fn with_middle(self, middle: Vec<CpuMeter>, memory: Option<i32>) -> Self {
+    pub(crate) fn with_middle(self, middle: Vec<CpuMeter>, memory: Option<i32>) -> Self {
         Self { middle, middle_memory: memory, ..self }
     }
 
-    pub(super) fn of_machine() -> Self {
+    pub(crate) fn of_machine() -> Self {
         Self { cpu: None, memory: None, middle: Vec::new(), middle_memory: None }
     }
 }
 
 /// Why a trial yielded nothing.
-pub(super) enum Unobserved {
+pub(crate) enum Unobserved {
     /// The server accepts no more connections.
     NoRoom {
         message: String,
@@ -88,55 +86,39 @@ impl From<Unobserved> for TrialError {
     }
 }
 
-/// Links and proxies between clients and server, which are told when the window opens.
-pub(super) struct Middle<'a> {
-    pub(super) links: &'a mut Links,
-    pub(super) proxies: &'a mut Proxies,
-}
-
-/// Waits for the trial and reads the meters of server, machine and link at the start and end of the window. A link that goes
-/// down ends the trial, because messages over it would never arrive.
-pub(super) fn observe(
+/// Waits for the trial and reads the meters of server and machine at the start and end of the window.
+pub(crate) fn observe(
     mut load: LoadProcess,
     clocks: &Clocks,
-    mut middle: Option<Middle<'_>>,
-    mut server: Option<ServerElsewhere<'_>>,
-    interrupt: &Interrupt,
+    layers: &mut [Box<dyn Layer<Measured>>],
+    route: &mut Route,
 ) -> Result<Measured, Unobserved> {
     let pid = load.pid().cast_signed();
     let mut opened = None;
     let mut window = None;
     loop {
-        if interrupt.ending().is_some() {
+        if route.site.interrupt.ending().is_some() {
             return Err(TrialError::Interrupted.into());
         }
-        if middle.as_mut().is_some_and(|middle| middle.links.is_down()) {
-            return Err(link_is_down().into());
-        }
+        layers.iter_mut().try_for_each(|layer| layer.check(route))?;
         match load.next_message(TIME_LIMIT).map_err(Unobserved::of)? {
             // It starts at once.
             None | Some(LoadMessage::Samples { .. } | LoadMessage::Ready | LoadMessage::Begun { .. }) => {}
             Some(LoadMessage::WindowOpened) => {
-                server.iter_mut().for_each(ServerElsewhere::ask);
                 opened = open_window(clocks);
-                if let Some(middle) = &mut middle {
-                    middle.links.open_window();
-                    middle.proxies.look();
+                for layer in layers.iter_mut() {
+                    layer.window_opens(route);
                 }
             }
             Some(LoadMessage::WindowClosed) => {
-                server.iter_mut().for_each(ServerElsewhere::ask);
                 window = opened.and_then(|opened| close_window(clocks, &opened, Some(pid)));
-                if let Some(middle) = &mut middle {
-                    middle.links.close_window();
+                for layer in layers.iter_mut() {
+                    layer.window_closes(route);
                 }
             }
             Some(LoadMessage::Finished(result)) => {
                 let mut measured = measured(*result, window.as_ref())?;
                 measured.server_is_elsewhere = !clocks.have_server();
-                if let Some(server) = server {
-                    server.add_to(&mut measured)?;
-                }
                 return Ok(measured);
             }
             Some(LoadMessage::Failed { message, .. }) => {
@@ -147,13 +129,13 @@ pub(super) fn observe(
 }
 
 /// Reads the clocks when the window opens.
-pub(super) fn open_window(clocks: &Clocks) -> Option<Sample> {
+pub(crate) fn open_window(clocks: &Clocks) -> Option<Sample> {
     clocks.memory.map(MemoryPeak::begin);
     clocks.middle_memory.map(MemoryPeak::begin);
     Sample::take(clocks.cpu.as_ref(), &clocks.middle).ok()
 }
 
-pub(super) struct WindowUse {
+pub(crate) struct WindowUse {
     used: SampleDifference,
     /// Whether the server's clock was read; not for external servers.
     has_server: bool,
@@ -163,7 +145,7 @@ pub(super) struct WindowUse {
 }
 
 /// `load` is the load process, if it runs on this machine.
-pub(super) fn close_window(clocks: &Clocks, opened: &Sample, load: Option<i32>) -> Option<WindowUse> {
+pub(crate) fn close_window(clocks: &Clocks, opened: &Sample, load: Option<i32>) -> Option<WindowUse> {
     let used = Sample::take(clocks.cpu.as_ref(), &clocks.middle).ok()?.since(opened);
     Some(WindowUse {
         used,
@@ -176,7 +158,7 @@ pub(super) fn close_window(clocks: &Clocks, opened: &Sample, load: Option<i32>) 
     })
 }
 
-pub(super) fn measured(load: TrialResult, window: Option<&WindowUse>) -> Result<Measured, TrialError> {
+pub(crate) fn measured(load: TrialResult, window: Option<&WindowUse>) -> Result<Measured, TrialError> {
     let Some(&WindowUse { used, has_server, rss_peak_bytes, middle_rss_peak_bytes, time_wait_sockets }) =
         window
     else {
@@ -193,7 +175,7 @@ pub(super) fn measured(load: TrialResult, window: Option<&WindowUse>) -> Result<
         steal_ns: in_window(used.machine_steal_ns),
         time_wait_sockets,
     };
-    // The caller adds the tunnel or proxy.
+    // The layers add their records.
     Ok(Measured {
         load,
         server,

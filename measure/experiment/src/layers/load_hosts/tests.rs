@@ -1,9 +1,8 @@
+use ciphertoll_hosts::ClockOffset;
 use ciphertoll_hosts::protocol::MachineWindow;
-use ciphertoll_hosts::{ClockOffset, WindowOverlap};
-use ciphertoll_model::{LatencySummary, TrialResult};
+use ciphertoll_model::LatencySummary;
 
 use super::*;
-use crate::bench::MachineUse;
 
 const S: u64 = 1_000_000_000;
 
@@ -36,25 +35,13 @@ fn host(name: &str) -> HostResult {
 }
 
 fn reason_of(hosts: Vec<HostResult>, share: f64, shared: &[&str]) -> Option<String> {
-    let measured = Measured {
-        load: TrialResult::default(),
-        server: None,
-        machine: MachineUse::default(),
-        middle_cpu_ns: 0,
-        middle_rss_peak_bytes: None,
-        tunnel: None,
-        proxy: None,
-        apart: None,
-        link: None,
-        hosts: Some(HostsMeasured {
-            overlap: WindowOverlap { share, uncertainty: 0.001 },
-            hosts,
-            shared_boot_ids: shared.iter().map(|&id| id.to_owned()).collect(),
-        }),
-        server_is_elsewhere: true,
+    let used = HostsMeasured {
+        overlap: WindowOverlap { share, uncertainty: 0.001 },
+        hosts,
+        shared_boot_ids: shared.iter().map(|&id| id.to_owned()).collect(),
     };
     let limit: StealLimit = "3%".parse().unwrap();
-    check_hosts(&measured, limit).err().map(|reason| reason.to_string())
+    check(Some(&used), limit).err().map(|reason| reason.to_string())
 }
 
 #[test]
