@@ -6,7 +6,7 @@ use anyhow::{Context, Result, bail};
 use ciphertoll_lab::{Lab, Server, ServerStart, Tables};
 use ciphertoll_model::{Auth, Endpoint, Engine, Scale, SecurityLevel, ServerKey, ServerLevel};
 
-use crate::arm::{Route, Tools};
+use crate::arm::{OperationKind, Route, Tools};
 use crate::{ciphertoll_program, peers_directory};
 
 pub struct BenchSetup<'a> {
@@ -67,6 +67,17 @@ impl BenchSetup<'_> {
     /// Rows of `pgbench_accounts`.
     pub(crate) fn accounts(&self) -> Scale {
         self.rows.in_whole_branches()
+    }
+
+    /// The number of rows or documents that an operation needs.
+    pub(crate) fn scale(&self, work: OperationKind) -> Scale {
+        match work {
+            OperationKind::ConnectSelect | OperationKind::SelectOnly(_) => self.accounts(),
+            OperationKind::Connect
+            | OperationKind::PointSelect
+            | OperationKind::OltpReadOnly
+            | OperationKind::FindOne => self.rows,
+        }
     }
 
     pub(crate) fn endpoint(&self, route: Route) -> Endpoint {

@@ -1,6 +1,7 @@
 //! Hosts that generate load, and the host whose CPU is the server's: how they are reached, as written on the command
 //! line.
 
+mod error;
 mod names;
 mod words;
 
@@ -9,6 +10,8 @@ use std::str::FromStr;
 
 use crate::factor::{as_text, nearest};
 
+pub use self::error::HostsError;
+use self::error::{EXEC, KUBERNETES, LOAD_KINDS, SERVER_KINDS, SSH};
 pub use self::names::{HostName, KubernetesName};
 use self::words::{join, split};
 
@@ -46,46 +49,9 @@ pub struct KubernetesHosts {
     pub image: Option<String>,
 }
 
-/// The text names no hosts.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum HostsError {
-    #[error("\"{text}\" names no load host; write {}", usage(.known))]
-    NoKind { text: String, known: &'static [&'static str] },
-    #[error("unknown kind of host \"{kind}:\"; {}", hint(.nearest.as_deref(), .known))]
-    UnknownKind { kind: String, nearest: Option<String>, known: &'static [&'static str] },
-    #[error("host name \"{name}\": {reason}")]
-    Name { name: String, reason: &'static str },
-    #[error("host \"{name}\" is listed twice")]
-    Twice { name: String },
-    #[error("exec:{text}: {reason}")]
-    Command { text: String, reason: &'static str },
-    #[error("k8s:{text}: {reason}")]
-    Kubernetes { text: String, reason: String },
-}
-
-const SSH: &str = "ssh";
-const EXEC: &str = "exec";
-const KUBERNETES: &str = "k8s";
-const LOAD_KINDS: &[&str] = &[SSH, EXEC, KUBERNETES];
-const SERVER_KINDS: &[&str] = &[SSH, EXEC];
-
 /// Pods without `+pods=`.
 const DEFAULT_PODS: u16 = 4;
 pub const MAX_PODS: u16 = 1_000;
-
-fn usage(kinds: &[&str]) -> String {
-    let example = |kind: &&str| match *kind {
-        SSH if kinds.len() == LOAD_KINDS.len() => "ssh:HOST[,HOST…]",
-        SSH => "ssh:HOST",
-        EXEC => "exec:COMMAND",
-        _ => "k8s:[CONTEXT/]NAMESPACE",
-    };
-    kinds.iter().map(example).collect::<Vec<_>>().join(" or ")
-}
-
-fn hint(nearest: Option<&str>, known: &[&str]) -> String {
-    nearest.map_or_else(|| format!("write {}", usage(known)), |name| format!("did you mean \"{name}:\"?"))
-}
 
 /// Splits `KIND:REST` and checks the kind.
 fn split_kind<'a>(

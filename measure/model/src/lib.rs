@@ -24,9 +24,11 @@ pub mod hosts;
 mod labelled;
 pub mod metric;
 pub mod noise;
+mod pinning;
 pub mod plan;
 pub mod presets;
 pub mod primitive;
+mod quick;
 pub mod round_trips;
 pub mod script;
 pub mod settings;
@@ -58,6 +60,7 @@ pub use factor::{
 pub use hosts::{ExecPrefix, HostName, HostsError, KubernetesHosts, KubernetesName, LoadHosts, ServerHost};
 pub use metric::{Metric, MetricDirection, Unit};
 pub use noise::{LatenessLimit, LimitError, NoiseLimits, StealLimit};
+pub use pinning::CpuPinning;
 pub use plan::{
     Baseline, BaselineError, Block, Limitations, LongerTrials, Margins, Plan, Refusal, Refused, SAFE_CLIENTS,
     SAFE_CONNECTS_PER_S, Stratum, Timing, Unlike, Verdicts, Visit,
@@ -66,7 +69,7 @@ pub use primitive::{KeyExchangeTime, SignatureTime};
 pub use round_trips::RoundTrips;
 pub use script::{Branch, Draw, Script, ScriptStatement, ScriptStep, StatementProtocol};
 pub use settings::{Setting, SettingError, Settings};
-pub use spec::{CpuPinning, Grid, Prepare, Size, Spec, SpecError};
+pub use spec::{Grid, Prepare, Size, Spec, SpecError};
 pub use storage::{Storage, StorageError};
 pub use trial::{
     Endpoint, ErrorCount, ErrorKind, FailureOrigin, FurtherHistograms, HandshakeSize, KeyShare,

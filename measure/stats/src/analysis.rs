@@ -2,13 +2,12 @@
 
 use std::collections::BTreeMap;
 
-use ciphertoll_model::plan::MIN_BLOCKS_FOR_VERDICTS;
 use ciphertoll_model::{Absence, Arm, Cell, CellId, Flag, LegCount, Metric, VoidReason};
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use crate::interval::Interval;
-use crate::verdict::headline_metrics;
+use crate::estimate::Estimate;
+use crate::verdict::{Verdict, headline_metrics};
 
 /// The result of a run.
 #[derive(Clone, Debug, PartialEq)]
@@ -138,47 +137,6 @@ pub enum UnevenPairs {
     Counted,
 }
 
-/// A value with its uncertainty.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, JsonSchema)]
-pub struct Estimate {
-    /// The point estimate.
-    pub value: f64,
-    /// Lower limit of the 95 % interval; absent below six blocks.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub ci_low: Option<f64>,
-    /// Upper limit of the 95 % interval; absent below six blocks.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub ci_high: Option<f64>,
-    /// Number of blocks behind the estimate.
-    #[serde(skip)]
-    pub blocks: u32,
-}
-
-impl Estimate {
-    /// Below [`MIN_BLOCKS_FOR_VERDICTS`] the limits are dropped: Student's t would give limits that span many orders of
-    /// magnitude.
-    pub fn new(value: f64, interval: Interval, blocks: u32) -> Self {
-        let has_interval = blocks >= MIN_BLOCKS_FOR_VERDICTS;
-        let limit = |limit: f64| has_interval.then_some(limit);
-        Self { value, ci_low: limit(interval.low), ci_high: limit(interval.high), blocks }
-    }
-
-    /// The 95 % interval; absent below six blocks.
-    pub fn interval(&self) -> Option<Interval> {
-        Some(Interval { low: self.ci_low?, high: self.ci_high? })
-    }
-
-    /// The lower limit, or the value if there is no interval.
-    pub fn low(&self) -> f64 {
-        self.ci_low.unwrap_or(self.value)
-    }
-
-    /// The upper limit, or the value if there is no interval.
-    pub fn high(&self) -> f64 {
-        self.ci_high.unwrap_or(self.value)
-    }
-}
-
 /// A cell ÷ its baseline in one metric.
 #[derive(Clone, Debug, PartialEq)]
 pub struct PairedRatio {
@@ -192,44 +150,6 @@ pub struct PairedRatio {
     pub p_adjusted: Option<f64>,
     /// Only for headline metrics of a run that renders verdicts.
     pub verdict: Option<Verdict>,
-}
-
-/// The conclusion about one ratio.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, JsonSchema)]
-#[serde(rename_all = "snake_case", tag = "kind")]
-pub enum Verdict {
-    /// It differs from the baseline (Holm-adjusted p < 0.05, and beyond the noise floor).
-    Differs,
-    /// It is the same within ±margin (90 % interval inside).
-    SameWithin {
-        /// The margin δ, as a share.
-        margin: f64,
-    },
-    /// It differs, by less than the margin.
-    RealButNegligible {
-        /// The margin δ, as a share.
-        margin: f64,
-    },
-    /// Neither a difference nor sameness is shown.
-    Inconclusive {
-        /// The smallest detectable difference (80 % power), as a share.
-        smallest_detectable_difference: f64,
-        /// Blocks needed to detect the margin; absent if no practicable number is enough.
-        blocks_needed: Option<u32>,
-        why: Doubt,
-    },
-}
-
-/// Why a verdict is inconclusive.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, JsonSchema)]
-#[serde(rename_all = "snake_case")]
-pub enum Doubt {
-    /// The interval is too wide.
-    TooFewBlocks,
-    /// The difference is smaller than the difference between two copies of the baseline.
-    BelowNoiseFloor,
-    /// More than 20 % of the trials were voided.
-    TooManyVoided,
 }
 
 /// The baseline of a stratum and its noise.

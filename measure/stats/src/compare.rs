@@ -6,10 +6,11 @@ use std::collections::BTreeSet;
 use ciphertoll_model::plan::MIN_BLOCKS_FOR_VERDICTS;
 use ciphertoll_model::{Arm, CellId, Factor, Margins, Metric, MetricDirection, Plan, TimestampedEvent};
 
-use crate::analysis::Estimate;
 use crate::assemble::{PlannedComparison, Trials};
+use crate::estimate::Estimate;
+use crate::estimate::Interval;
 use crate::holm::holm;
-use crate::interval::{CONFIDENCE, Interval, LogSummary, Welch};
+use crate::interval::{CONFIDENCE, LogSummary, Welch};
 use crate::verdict::{EQUIVALENCE_CONFIDENCE, SIGNIFICANCE, headline_metrics, is_within_margin, margin};
 
 /// One of the two runs.

@@ -4,9 +4,10 @@ use std::collections::BTreeMap;
 
 use ciphertoll_model::{Arm, Metric, Plan, TimestampedEvent};
 
-use crate::analysis::{Analysis, CellAnalysis, CellRole, Comparison, Estimate, StratumAnalysis};
+use crate::analysis::{Analysis, CellAnalysis, CellRole, Comparison, StratumAnalysis};
 use crate::assemble::{Pairs, PlannedComparison, Trials, Visited};
 use crate::contrast::{Contrast, JudgedStratum, Rules, judge};
+use crate::estimate::Estimate;
 use crate::interval::{CONFIDENCE, LogSummary};
 use crate::stopping::is_precise_enough;
 use crate::verdict::headline_metrics;

@@ -2,7 +2,7 @@
 
 use statrs::function::beta::{beta_reg, inv_beta_reg};
 
-use crate::analysis::Estimate;
+use crate::estimate::{Estimate, Interval};
 
 /// Confidence level of every printed interval.
 pub const CONFIDENCE: f64 = 0.95;
@@ -24,13 +24,6 @@ pub struct LogSummary {
     count: u32,
     mean: f64,
     sd: f64,
-}
-
-/// An interval on the log scale.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Interval {
-    pub low: f64,
-    pub high: f64,
 }
 
 impl LogSummary {

@@ -21,6 +21,7 @@ mod conclude;
 mod contrast;
 pub mod cost;
 mod elapsed;
+mod estimate;
 mod facts;
 pub mod holm;
 mod hosts;
@@ -30,16 +31,17 @@ mod stopping;
 pub mod verdict;
 
 pub use analysis::{
-    Analysis, CellAnalysis, CellRole, Comparison, Doubt, Estimate, PairedRatio, StratumAnalysis,
-    UnevenCheckpoints, UnevenPairs, Verdict, VoidedTrial,
+    Analysis, CellAnalysis, CellRole, Comparison, PairedRatio, StratumAnalysis, UnevenCheckpoints,
+    UnevenPairs, VoidedTrial,
 };
 pub use compare::{Change, ChangeVerdict, ComparedRun, RunComparison, compare};
 pub use conclude::{analyse, analyse_trials, precise_enough};
 pub use cost::CostModel;
 pub use elapsed::Elapsed;
+pub use estimate::{Estimate, Interval};
 pub use facts::{PrimitiveTimes, RunFacts, SearchedFiles, StartedServer};
 pub use holm::holm;
 pub use hosts::{HostTotal, HostTotals};
-pub use interval::{CONFIDENCE, Interval, LogSummary, PRECISE_HALF_WIDTH, hodges_lehmann};
+pub use interval::{CONFIDENCE, LogSummary, PRECISE_HALF_WIDTH, hodges_lehmann};
 pub use simulate::{Coverage, Design, Noise, coverage};
-pub use verdict::{headline_metrics, margin};
+pub use verdict::{Doubt, Verdict, headline_metrics, margin};

@@ -10,10 +10,11 @@ use rand::seq::SliceRandom;
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64Mcg;
 
-use crate::analysis::{PairedRatio, Verdict};
+use crate::analysis::PairedRatio;
 use crate::contrast::{Contrast, Rules, judge};
 use crate::stopping::is_precise_enough;
 use crate::verdict::Losses;
+use crate::verdict::Verdict;
 
 /// The one metric of a simulated trial.
 const METRIC: Metric = Metric::RatePerS;

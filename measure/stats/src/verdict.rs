@@ -2,15 +2,55 @@
 
 use ciphertoll_model::plan::MIN_BLOCKS_FOR_VERDICTS;
 use ciphertoll_model::{Cell, Clients, ConnectionUse, Margins, Metric, Pace, Unit};
+use schemars::JsonSchema;
+use serde::Serialize;
 
-use crate::analysis::{Doubt, Verdict};
-use crate::interval::{CONFIDENCE, Interval, LogSummary};
+use crate::estimate::Interval;
+use crate::interval::{CONFIDENCE, LogSummary};
 
 /// Holm-adjusted p below which a ratio counts as different from 1.
 pub const SIGNIFICANCE: f64 = 0.05;
 /// Level of the interval that must lie within the margins for "the same": two one-sided tests at
 /// 5 % each (Schuirmann 1987).
 pub const EQUIVALENCE_CONFIDENCE: f64 = 0.90;
+
+/// The conclusion about one ratio.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, JsonSchema)]
+#[serde(rename_all = "snake_case", tag = "kind")]
+pub enum Verdict {
+    /// It differs from the baseline (Holm-adjusted p < 0.05, and beyond the noise floor).
+    Differs,
+    /// It is the same within ±margin (90 % interval inside).
+    SameWithin {
+        /// The margin δ, as a share.
+        margin: f64,
+    },
+    /// It differs, by less than the margin.
+    RealButNegligible {
+        /// The margin δ, as a share.
+        margin: f64,
+    },
+    /// Neither a difference nor sameness is shown.
+    Inconclusive {
+        /// The smallest detectable difference (80 % power), as a share.
+        smallest_detectable_difference: f64,
+        /// Blocks needed to detect the margin; absent if no practicable number is enough.
+        blocks_needed: Option<u32>,
+        why: Doubt,
+    },
+}
+
+/// Why a verdict is inconclusive.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Doubt {
+    /// The interval is too wide.
+    TooFewBlocks,
+    /// The difference is smaller than the difference between two copies of the baseline.
+    BelowNoiseFloor,
+    /// More than 20 % of the trials were voided.
+    TooManyVoided,
+}
 
 /// The metrics that get verdicts and share one Holm family: few, so that the adjustment costs little power.
 pub fn headline_metrics(cell: &Cell) -> &'static [Metric] {

@@ -6,8 +6,8 @@ use std::process::Command;
 use anyhow::{Context, Result, bail};
 use ciphertoll_model::{Auth, ycsb};
 
+use super::kinds::{BenchArm, OperationKind, Route, Sample};
 use super::tool::{GeneratorResult, ToolRun, write_private};
-use super::{BenchArm, OperationKind, Route, Sample};
 use crate::setup::BenchSetup;
 
 /// go-ycsb hashes the bytes of a number in reverse order, so its keys differ from ciphertoll's.
@@ -40,7 +40,7 @@ pub(super) fn run(arm: &BenchArm, setup: &BenchSetup<'_>) -> Result<Sample> {
         phase: YcsbPhase::Run,
         url: &format!("mongodb://{host}:{port}/"),
         collection: OWN_COLLECTION,
-        records: arm.work.scale(setup).rows(),
+        records: setup.scale(arm.work).rows(),
         operations: SHORT_OPERATIONS,
         threads: arm.work.clients().into(),
     };

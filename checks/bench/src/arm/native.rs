@@ -11,7 +11,7 @@ use ciphertoll_model::{
     TrialOperation as TrialWork, TrialPace, TrialResult, TrialSpec, Verification,
 };
 
-use super::{BenchArm, Generator, OperationKind, Route, Sample, WARM_UP_S};
+use super::kinds::{BenchArm, Generator, OperationKind, Route, Sample, WARM_UP_S};
 use crate::setup::BenchSetup;
 
 const TIME_LIMIT: Duration = Duration::from_secs(1);
@@ -77,7 +77,7 @@ fn start(arm: &BenchArm, setup: &BenchSetup<'_>, spec: &TrialSpec) -> Result<Loa
         return Ok(LoadProcess::start(&setup.program, spec)?);
     }
     let driver = setup.tools.pymongo.as_ref().context("pymongo is not installed")?;
-    let task = Task { workload: arm.work.workload(), scale: arm.work.scale(setup) };
+    let task = Task { workload: arm.work.workload(), scale: setup.scale(arm.work) };
     let command = driver.command(&setup.program, &task);
     Ok(LoadProcess::start_command(command, spec, driver.grace(spec))?)
 }
@@ -133,7 +133,7 @@ fn tls(route: Route, server: &Server) -> Option<TlsSpec> {
 
 /// The workload's script, adapted to the peer: as text, or with a new connection per operation.
 fn trial_work(work: OperationKind, setup: &BenchSetup<'_>) -> TrialWork {
-    let operation = ciphertoll_load::work(setup.engine(), work.workload(), work.scale(setup), None);
+    let operation = ciphertoll_load::work(setup.engine(), work.workload(), setup.scale(work), None);
     match (work, operation) {
         (OperationKind::ConnectSelect, TrialWork::Transactions(script)) => TrialWork::ConnectQuery(script),
         (OperationKind::SelectOnly(StatementProtocol::Text), TrialWork::Transactions(mut script)) => {

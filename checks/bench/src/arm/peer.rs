@@ -6,8 +6,8 @@ use anyhow::{Context, Result, bail};
 use ciphertoll_model::{Auth, Endpoint, Engine, TlsVersion};
 use serde::Deserialize;
 
+use super::kinds::{BenchArm, FloorMode, OperationKind, Route, Sample, WARM_UP_S};
 use super::tool::output;
-use super::{BenchArm, FloorMode, OperationKind, Route, Sample, WARM_UP_S};
 use crate::setup::BenchSetup;
 
 #[derive(Deserialize)]
@@ -29,7 +29,7 @@ pub(super) fn floor(arm: &BenchArm, setup: &BenchSetup<'_>, mode: FloorMode) -> 
         FloorMode::Epoll => "epoll",
         FloorMode::Threads => "threads",
     };
-    let rows = arm.work.scale(setup).rows().to_string();
+    let rows = setup.scale(arm.work).rows().to_string();
     let mut extra = vec!["--mode", mode, "--rows", &rows];
     match (setup.engine(), arm.work) {
         (Engine::MariaDb, OperationKind::PointSelect) => run(arm, setup, "floor_mariadb", &extra),

@@ -5,8 +5,8 @@ use std::process::Command;
 use anyhow::{Context, Result, bail};
 use ciphertoll_model::{StatementProtocol, TlsVersion};
 
+use super::kinds::{BenchArm, OperationKind, Route, Sample, TOOL_THREADS};
 use super::tool::{GeneratorResult, ToolRun, number_after, write_private};
-use super::{BenchArm, OperationKind, Route, Sample, TOOL_THREADS};
 use crate::setup::BenchSetup;
 
 /// Longer than any run. With --progress, pgbench measures each transaction; otherwise its latency is clients ÷ rate.

@@ -6,9 +6,9 @@ use std::process::Command;
 use anyhow::{Context, Result, bail};
 use ciphertoll_model::{Auth, Engine, Scale};
 
+use super::kinds::{BenchArm, OperationKind, Route, Sample};
 use super::pgbench::set_tls;
 use super::tool::{GeneratorResult, ToolRun, number_after, write_private};
-use super::{BenchArm, OperationKind, Route, Sample};
 use crate::setup::BenchSetup;
 
 pub(super) fn run(arm: &BenchArm, setup: &BenchSetup<'_>) -> Result<Sample> {
@@ -34,7 +34,7 @@ fn command(arm: &BenchArm, setup: &BenchSetup<'_>, limits: &[&str]) -> Result<Co
     let driver = driver(setup.engine());
     let mut command = Command::new(program);
     command
-        .arg(format!("--config-file={}", config(setup, arm.auth, arm.work.scale(setup))?.display()))
+        .arg(format!("--config-file={}", config(setup, arm.auth, setup.scale(arm.work))?.display()))
         .args([format!("--db-driver={driver}"), format!("--rand-type={keys}")])
         .args([format!("--{driver}-host={host}"), format!("--{driver}-port={port}")])
         .arg(format!("--threads={}", arm.work.clients()))

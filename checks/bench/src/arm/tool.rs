@@ -5,27 +5,15 @@ use std::ffi::OsStr;
 use std::fs;
 use std::io::Write;
 use std::os::unix::fs::OpenOptionsExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result, bail};
-use ciphertoll_lab::Build;
-use ciphertoll_load::driver::PreparedDriver;
-use ciphertoll_model::Engine;
 use nix::sys::resource::{UsageWho, getrusage};
 use nix::sys::time::TimeValLike;
 
-use super::Sample;
+use super::kinds::Sample;
 use crate::setup::BenchSetup;
-
-#[derive(Clone, Debug, Default)]
-pub struct Tools {
-    pub pgbench: Option<PathBuf>,
-    pub sysbench: Option<PathBuf>,
-    pub go_ycsb: Option<PathBuf>,
-    /// ciphertoll's driver on pymongo, after its preparation.
-    pub pymongo: Option<PreparedDriver>,
-}
 
 pub(super) struct ToolRun {
     pub(super) printed: String,
@@ -41,26 +29,6 @@ pub(crate) struct GeneratorResult {
     pub(crate) mean_us: f64,
     /// 95th percentile of latency, if the generator reports it.
     pub(crate) p95_us: Option<f64>,
-}
-
-impl Tools {
-    /// Searches PATH, and for pgbench also the directories of the servers.
-    pub fn find() -> Self {
-        let builds = ciphertoll_lab::installed(Engine::Postgres);
-        let beside = |build: &Build| Some(build.server_program.parent()?.join("pgbench"));
-        let pgbench = builds.iter().filter_map(beside).find(|program| program.is_file());
-        Self {
-            pgbench: pgbench.or_else(|| on_path("pgbench")),
-            sysbench: on_path("sysbench"),
-            go_ycsb: on_path("go-ycsb"),
-            pymongo: None,
-        }
-    }
-}
-
-fn on_path(name: &str) -> Option<PathBuf> {
-    let path = std::env::var_os("PATH")?;
-    std::env::split_paths(&path).map(|directory| directory.join(name)).find(|program| program.is_file())
 }
 
 impl ToolRun {

@@ -8,7 +8,7 @@ use std::process::Command;
 
 use anyhow::{Context, Result};
 
-use super::matrix::Target;
+use super::target::Target;
 use crate::peers_directory;
 
 /// One day back, before the certificates of the run were made, in seconds.

@@ -11,3 +11,4 @@ pub mod matrix;
 mod process;
 pub mod row;
 pub mod session;
+mod target;

@@ -13,6 +13,7 @@ mod plain;
 mod proxy;
 mod scale;
 mod server;
+mod tls_path;
 mod tunnel;
 mod url;
 mod workload;
@@ -26,12 +27,13 @@ pub use compressor::Compressor;
 pub use driver::{Driver, DriverName};
 pub use link::{Link, LinkShape};
 pub use pace::{Pace, Percent};
-pub use path::{ChainLength, ClientCertificate, Path, Resumption, TlsPath, TlsStart};
+pub use path::Path;
 pub use plain::{Clients, Ctx};
 pub use proxy::{PoolMode, Proxy, ProxyFront, ProxyProgram};
 pub use scale::{RelativeScale, Scale, ScaleBase, ScaleLevel};
 pub(crate) use server::parse_engine;
 pub use server::{DebianRelease, ServerLevel};
+pub use tls_path::{ChainLength, ClientCertificate, Resumption, TlsPath, TlsStart};
 pub use tunnel::{OpenVpnCipher, SshCipher, SshSession, SshTunnel, Tunnel};
 pub use url::documents::{DocumentsLogin, DocumentsUrl, LoginMechanism, SetConnection};
 pub use url::{ServerUrl, TlsDemand, UrlError, UrlFileContent, UrlFileOption, UrlHost, UrlPlace, UrlTls};
@@ -45,7 +47,7 @@ use std::str::FromStr;
 use serde::de::{self, Visitor};
 use serde::{Deserialize, Deserializer, Serialize};
 
-use self::bounded::{as_number, bounded};
+pub(crate) use self::bounded::{as_number, bounded};
 use crate::labelled;
 
 labelled! {

@@ -1,11 +1,9 @@
 //! Proxies: processes on the client's host that keep a pool of encrypted connections to the server.
 
 use std::fmt;
-use std::str::FromStr;
 
 use super::{
-    Engine, Factor, Group, LevelError, Path, QueryLanguage, ServerKey, TlsLibrary, TlsPath, TlsVersion,
-    match_name,
+    Engine, Factor, Group, LevelError, QueryLanguage, ServerKey, TlsLibrary, TlsPath, TlsVersion, match_name,
 };
 use crate::labelled;
 
@@ -166,10 +164,8 @@ impl Proxy {
 
 /// Parses what follows `tls` in a path's name: `1.3-rsa2048`.
 fn version_and_key(text: &str) -> Result<(TlsVersion, ServerKey), LevelError> {
-    let path = Path::from_str(&format!("tls{text}")).ok().and_then(Path::as_tls);
-    let named = path.and_then(|tls| tls.key.map(|key| (tls.version, key)));
-    // Modifiers are not accepted here.
-    named.filter(|(version, key)| format!("{version}-{key}") == format!("tls{text}")).ok_or_else(|| {
+    let named = TlsPath::all().find(|tls| tls.to_string() == format!("tls{text}"));
+    named.and_then(|tls| Some((tls.version, tls.key?))).ok_or_else(|| {
         let expected = "a version and a key as in a path's name, such as +tls=1.3-rsa2048";
         LevelError::out_of_range(Factor::Path.label(), &format!("+tls={text}"), expected)
     })
@@ -199,6 +195,7 @@ impl fmt::Display for Proxy {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::factor::Path;
 
     fn proxy(text: &str) -> Proxy {
         text.parse::<Path>().unwrap().as_proxy().expect(text)

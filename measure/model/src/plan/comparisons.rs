@@ -1,19 +1,9 @@
 //! Groups cells into comparisons.
 
-use serde::{Deserialize, Serialize};
-
-use super::{Baseline, Stratum};
+use super::Baseline;
+use super::parts::{Stratum, Unlike};
 use crate::cell::Cell;
-use crate::factor::{Driver, Factor, Workload};
-
-/// A workload that one driver does differently, so that it is not compared with other drivers by that workload.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Unlike {
-    pub driver: Driver,
-    pub workload: Workload,
-    /// The difference, in one line.
-    pub reason: String,
-}
+use crate::factor::Factor;
 
 impl Unlike {
     fn is_of(&self, cell: &Cell) -> bool {

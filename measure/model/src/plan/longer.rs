@@ -3,9 +3,7 @@
 
 use std::time::Duration;
 
-use serde::{Deserialize, Serialize};
-
-use super::{Block, Plan, Timing};
+use super::parts::{Block, LongerTrials, Plan, Timing};
 use crate::cell::Cell;
 use crate::duration::Span;
 use crate::factor::{Link, LinkShape, Workload};
@@ -19,22 +17,6 @@ const TRIAL_OVERHEAD: Duration = Duration::from_millis(120);
 pub const OPERATIONS_WANTED: u32 = 10;
 /// The minimum, even for a window given by the user.
 pub const OPERATIONS_LEAST: u32 = 3;
-
-/// Timing of one workload over one link, if the plan's timing is too short. All cells of the workload and the link
-/// share it; the slowest one determines it.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct LongerTrials {
-    pub link: Link,
-    pub workload: Workload,
-    /// Expected maximum time of an operation.
-    pub operation: Span,
-    /// Operations per client that the window has room for.
-    pub operations: u32,
-    /// For blocks that count.
-    pub timing: Timing,
-    /// For calibration.
-    pub calibration: Timing,
-}
 
 impl LongerTrials {
     /// The longer timings that `cells` need instead of `own`. A window given by the user is lengthened only to the

@@ -6,7 +6,7 @@ use crate::{
     Workload,
 };
 
-use crate::presets::{Measures, Preset};
+use crate::presets::preset::{Measures, Preset};
 
 pub(crate) const PRESET: Preset = Preset {
     name: "calibrate",

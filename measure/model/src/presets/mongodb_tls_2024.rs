@@ -4,8 +4,8 @@ use crate::{
     Clients, Driver, Engine, Grid, Metric, Path, ServerKey, ServerLevel, Size, Spec, TlsVersion, Workload,
 };
 
+use crate::presets::preset::{Measures, Preset, Published, ratio};
 use crate::presets::table::{FigureRow, Table};
-use crate::presets::{Measures, Preset, Published, ratio};
 
 const PHASES: &str = include_str!("../../data/mongodb-tls-2024.csv");
 /// The published driver, as a level.

@@ -4,8 +4,8 @@ use crate::{
     Clients, Grid, Metric, Path, ScaleLevel, ServerKey, ServerLevel, Size, Spec, TlsVersion, Workload,
 };
 
+use crate::presets::preset::{Measures, Preset, Published, ratio, tls_of_2013};
 use crate::presets::table::{FigureRow, Table};
-use crate::presets::{Measures, Preset, Published, ratio, tls_of_2013};
 
 const CONNECTS: &str = include_str!("../../data/mysql-tls-2013-connect.csv");
 const POOLED: &str = include_str!("../../data/mysql-tls-2013-pooled.csv");

@@ -2,8 +2,8 @@
 
 use crate::{Grid, Link, LinkShape, Metric, Path, ServerKey, ServerLevel, Size, Spec, TlsVersion, Workload};
 
+use crate::presets::preset::{Measures, Preset, Published, ratio, tls_of_2013};
 use crate::presets::table::{FigureRow, Table};
-use crate::presets::{Measures, Preset, Published, ratio, tls_of_2013};
 
 const CONNECTS: &str = include_str!("../../data/mysql-tunnel-2013-connect.csv");
 

@@ -3,8 +3,8 @@
 use crate::duration::Span;
 use crate::{Grid, Link, Metric, Path, ServerKey, ServerLevel, Size, Spec, TlsVersion, Workload};
 
+use crate::presets::preset::{Measures, Preset, Published, tls_of_2013};
 use crate::presets::table::{FigureRow, Table};
-use crate::presets::{Measures, Preset, Published, tls_of_2013};
 
 const LOSSES: &str = include_str!("../../data/mysql-wan-2013-connect-loss.csv");
 

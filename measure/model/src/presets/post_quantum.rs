@@ -3,7 +3,7 @@
 use crate::duration::Span;
 use crate::{Baseline, Clients, Engine, Grid, Link, Path, QueryLanguage, ServerLevel, Size, Spec, Workload};
 
-use crate::presets::{Measures, Preset};
+use crate::presets::preset::{Measures, Preset};
 
 pub(crate) const PRESET: Preset = Preset {
     name: "post-quantum",

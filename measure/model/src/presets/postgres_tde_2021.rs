@@ -6,8 +6,8 @@ use crate::{
     Size, Spec, Tde, TdeCipher, TdeTarget, Workload,
 };
 
+use crate::presets::preset::{Measures, Preset, Published, ratio};
 use crate::presets::table::{FigureRow, Table};
-use crate::presets::{Measures, Preset, Published, ratio};
 
 const TRANSACTIONS: &str = include_str!("../../data/postgres-tde-2021.csv");
 

@@ -4,8 +4,8 @@ use crate::{
     Engine, Grid, Link, LinkShape, Metric, Path, ServerKey, ServerLevel, Size, Spec, TlsVersion, Workload,
 };
 
+use crate::presets::preset::{Measures, Preset, Published};
 use crate::presets::table::{FigureRow, Table};
-use crate::presets::{Measures, Preset, Published};
 
 const CONNECTS: &str = include_str!("../../data/proxysql-2017-connect.csv");
 

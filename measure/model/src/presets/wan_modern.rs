@@ -3,7 +3,7 @@
 use crate::duration::Span;
 use crate::{Engine, Grid, Link, LinkShape, Path, ServerLevel, Size, Spec, Workload};
 
-use crate::presets::{Measures, Preset};
+use crate::presets::preset::{Measures, Preset};
 
 pub(crate) const PRESET: Preset = Preset {
     name: "wan-modern",

@@ -2,7 +2,8 @@
 
 use super::sum::{Uncertain, WeightedSum};
 use super::{CostModel, Load, MissingTerm, Profile, Role};
-use crate::interval::{CONFIDENCE, Interval, critical_t};
+use crate::estimate::Interval;
+use crate::interval::{CONFIDENCE, critical_t};
 
 /// Which of two configurations costs less CPU time, by the number of queries per connection.
 #[derive(Clone, Copy, Debug, PartialEq)]

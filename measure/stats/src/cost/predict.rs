@@ -7,7 +7,7 @@ use ciphertoll_model::labelled;
 use super::session::SMALL_ROW_BYTES;
 use super::sum::{Means, Uncertain, WeightedSum};
 use super::{Cores, CostModel, Load, MissingTerm, Profile, Role};
-use crate::analysis::Estimate;
+use crate::estimate::Estimate;
 
 /// The model's own error in CPU time and in time on a local link, as a share with the meaning of a standard deviation. Chosen, and
 /// in keeping with the median error of such predictions in [docs/trust.md](../../../../docs/trust.md), 5 to 7 %.

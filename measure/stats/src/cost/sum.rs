@@ -7,7 +7,7 @@ use std::ops::{Add, Mul, Sub};
 use ciphertoll_model::Metric;
 use serde::Serialize;
 
-use crate::analysis::Estimate;
+use crate::estimate::Estimate;
 use crate::interval::{CONFIDENCE, LogSummary, critical_t};
 
 /// With fewer blocks a term has no interval. Lower than for verdicts: of the many cells that a term can need, the one with the

@@ -4,7 +4,7 @@ use ciphertoll_model::{Auth, Path, Resumption, Treatment, labelled};
 
 use super::sum::WeightedSum;
 use super::{CostModel, Profile, Role};
-use crate::analysis::Estimate;
+use crate::estimate::Estimate;
 
 /// A cost per event, with the configuration that it is of.
 #[derive(Clone, Debug, PartialEq)]

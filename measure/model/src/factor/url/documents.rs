@@ -7,9 +7,7 @@ use std::str::FromStr;
 use ciphertoll_vocabulary::{ReadPreference, Verification};
 use serde::{Deserialize, Serialize};
 
-use super::{
-    ServerUrl, TlsDemand, TlsFiles, UrlError, UrlFileContent, UrlFileOption, UrlPlace, UrlTls, decoded,
-};
+use super::parts::{TlsDemand, TlsFiles, UrlError, UrlFileContent, UrlFileOption, UrlPlace, UrlTls, decoded};
 use crate::factor::Engine;
 
 /// Schemes with their engine. Drivers know only the first; the other records which engine answered.
@@ -188,8 +186,18 @@ pub(super) fn split_password(text: &str) -> Option<(String, String)> {
     Some((format!("{before}{user}@{hosts}{tail}"), password))
 }
 
+/// What a URL of a document database says.
+pub(super) struct DocumentsParts {
+    pub(super) engine: Engine,
+    pub(super) user: String,
+    pub(super) place: UrlPlace,
+    pub(super) database: Option<String>,
+    pub(super) tls: UrlTls,
+    pub(super) documents: DocumentsUrl,
+}
+
 /// Parses a URL whose scheme is a document database's.
-pub(super) fn parse(text: &str) -> Result<ServerUrl, UrlError> {
+pub(super) fn parse(text: &str) -> Result<DocumentsParts, UrlError> {
     let parts = RawUrl::of(text)?;
     if parts.scheme.eq_ignore_ascii_case(LOOKED_UP) {
         return Err(UrlError::LookedUp);
@@ -220,8 +228,8 @@ pub(super) fn parse(text: &str) -> Result<ServerUrl, UrlError> {
     };
     let replica_set = options.replica_set.take();
     let tls = options.tls(&place)?;
-    let documents = Some(Box::new(DocumentsUrl { hosts, replica_set, connection, login }));
-    Ok(ServerUrl { text: text.to_owned(), engine, user, place, database, tls, documents })
+    let documents = DocumentsUrl { hosts, replica_set, connection, login };
+    Ok(DocumentsParts { engine, user, place, database, tls, documents })
 }
 
 fn places(text: &str) -> Result<(UrlPlace, Vec<UrlHost>), UrlError> {
@@ -242,8 +250,9 @@ fn places(text: &str) -> Result<(UrlPlace, Vec<UrlHost>), UrlError> {
     }
 }
 
-pub(super) fn for_member(url: &ServerUrl, member: &UrlHost) -> Result<ServerUrl, UrlError> {
-    let RawUrl { scheme, user, database, options, .. } = RawUrl::of(&url.text)?;
+/// The URL of one member of a replica set, with a direct connection.
+pub(super) fn for_member(url: &str, member: &UrlHost) -> Result<String, UrlError> {
+    let RawUrl { scheme, user, database, options, .. } = RawUrl::of(url)?;
     let user = user.map_or_else(String::new, |user| format!("{user}@"));
     let is_ours = |option: &&str| {
         let name = option.split('=').next().unwrap_or_default();
@@ -251,7 +260,7 @@ pub(super) fn for_member(url: &ServerUrl, member: &UrlHost) -> Result<ServerUrl,
     };
     let direct = format!("{DIRECT}=true");
     let options: Vec<&str> = options.split('&').filter(is_ours).chain([direct.as_str()]).collect();
-    parse(&format!("{scheme}://{user}{member}/{database}?{}", options.join("&")))
+    Ok(format!("{scheme}://{user}{member}/{database}?{}", options.join("&")))
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]

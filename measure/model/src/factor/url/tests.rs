@@ -1,5 +1,7 @@
 //! Parsing of SQL server URLs.
 
+use ciphertoll_vocabulary::SqlUrlError;
+
 use super::*;
 
 fn parse(text: &str) -> Result<ServerUrl, UrlError> {
@@ -226,4 +228,11 @@ fn errors_name_what_is_missing() {
     assert!(matches!(parse("oracle://a@h"), Err(UrlError::Scheme { scheme }) if scheme == "oracle"));
     assert!(matches!(parse("postgres://h/db"), Err(UrlError::NoUser(_))));
     assert_eq!(parse("postgres://a@h/%ff"), Err(UrlError::Syntax(SqlUrlError::NoText("database"))));
+}
+
+#[test]
+fn an_error_names_every_scheme() {
+    let all = SCHEMES.iter().map(|(scheme, ..)| *scheme).chain([documents::scheme()]);
+    let all: Vec<String> = all.map(|scheme| format!("{scheme}://")).collect();
+    assert_eq!(parts::SCHEMES, all.join(", "));
 }

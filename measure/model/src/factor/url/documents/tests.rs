@@ -1,6 +1,7 @@
 //! Parsing of document database URLs.
 
 use super::*;
+use crate::factor::ServerUrl;
 use ciphertoll_vocabulary::Identity;
 
 fn parse(text: &str) -> Result<ServerUrl, UrlError> {
