@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use ciphertoll_tde::{CipherKind, DataKeys, KEY_FILE_BYTES, Kek, KekSource, KeyError, KeyFile, Replace};
 
@@ -115,14 +115,12 @@ fn a_key_can_be_read_from_every_source() {
 #[test]
 fn a_command_that_hangs_is_ended() {
     let limit = Duration::from_millis(300);
-    let started = Instant::now();
     // The second has closed its output. The first one's child keeps it open.
-    for command in ["sleep 600; :", "exec sleep 600 >&-"] {
+    for command in ["sleep infinity; :", "exec sleep infinity >&-"] {
         let read = KekSource::Command(command.into()).read_within(limit);
         let error = read.err().expect("no key").to_string();
         assert!(error.contains("gave no key within 0.3 s"), "{error}");
     }
-    assert!(started.elapsed() < Duration::from_mins(5), "it waited for the command");
 }
 
 #[test]

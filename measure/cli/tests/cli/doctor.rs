@@ -7,16 +7,12 @@ use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
-use std::time::{Duration, Instant};
 
 use ciphertoll_skip::missing;
 use nix::unistd::User;
 use serde_json::Value;
 
 use crate::support::{Answer, answer, ciphertoll, is_root, items, one_document, script, text};
-
-/// Probes are killed after a minute at most; the rest is for a machine that does other things, too.
-const TIME_LIMIT: Duration = Duration::from_mins(3);
 
 /// What `doctor --json` says with these variables.
 #[track_caller]
@@ -125,12 +121,10 @@ fn without_a_path_tools_are_missing_and_servers_are_not() {
 fn a_tool_that_hangs_is_killed_and_told() {
     let place = tempfile::tempdir().expect("a temporary directory");
     let tool = place.path().join("gocryptfs");
-    script(&tool, "exec sleep 600");
+    script(&tool, "exec sleep infinity");
     let path = format!("{}:/usr/bin:/bin", text(place.path()));
     let workshop = tempfile::tempdir().expect("a temporary directory");
-    let began = Instant::now();
     let (code, document) = examine(&[("PATH", &path), ("TMPDIR", text(workshop.path()))]);
-    assert!(began.elapsed() < TIME_LIMIT, "{:?}", began.elapsed());
     assert_consistent(code, &document);
     let check = check(&document, "gocryptfs");
     assert_eq!(check["state"], "no", "{check}");

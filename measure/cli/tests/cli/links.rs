@@ -1,6 +1,6 @@
 //! Emulated links: durations of connects, and that nothing is left behind.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use ciphertoll_record::ProcessIdentity;
 use ciphertoll_skip::missing;
@@ -14,8 +14,6 @@ use crate::support::{
 
 /// Longer than the lateness of a busy machine.
 const RTT_NS: f64 = 50e6;
-/// Timeout for detecting that a link is down, on a busy machine.
-const NOTICED: Duration = Duration::from_secs(30);
 /// Round trips of a connect to MariaDB by path, including TCP's.
 const ROUND_TRIPS: [(&str, f64); 7] = [
     ("plain", 3.0),
@@ -163,13 +161,11 @@ fn interrupt(session: &mut Session, signal: Signal) -> Value {
         let process = links_of(session).pop().expect("a link");
         Attack { process, signal, gate: "link", trial: TRIAL }
     };
-    let began = Instant::now();
     let (voided, _) = session.attack_one(|_| true, attack);
     session.wait_for("a link afresh", |event| {
         is(event, "warned")
             && event["message"].as_str().is_some_and(|message| message.contains("the link went down"))
     });
-    assert!(began.elapsed() < NOTICED, "{signal}: {:?}", began.elapsed());
     voided
 }
 

@@ -196,9 +196,7 @@ fn a_stopped_link_is_down_for_good() {
     assert!(!link.is_down());
     let process = Pid::from_raw(link.pid());
     kill(process, Signal::SIGSTOP).expect("it runs");
-    let asked = Instant::now();
     assert!(matches!(link.read_counters(), Err(Error::Down(_))));
-    assert!(asked.elapsed() < Duration::from_secs(20), "{:?}", asked.elapsed());
     kill(process, Signal::SIGCONT).expect("it is still there");
     assert!(link.is_down(), "a reply after SIGCONT belongs to an earlier command");
 }
