@@ -4,7 +4,6 @@ use std::io::{BufRead, BufReader};
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::time::{Duration, Instant};
 
 use ciphertoll_link::{Error, LinkCalibration, LinkProcess, SERVER};
 use ciphertoll_model::{LinkKind, LinkShape, Namespace};
