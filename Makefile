@@ -97,12 +97,12 @@ bench-links: ## measure emulated links: accuracy, throughput, CPU cost (ARGS='--
 	@$(CARGO) build --release --locked -p ciphertoll-cli -p ciphertoll-bench
 	@$(TARGET)/release/ciphertoll-links $(ARGS)
 
-bench-pools: ## compare the sidecar with PgBouncer, Odyssey, ProxySQL, MySQL Router, no proxy and the cheapest possible relays (ARGS='--only connect', '--baseline ../other/target/release')
+bench-pools: ## compare the sidecar with PgBouncer, Odyssey, ProxySQL, MySQL Router, no proxy and the cheapest possible relays (ARGS='--only connect', '--baseline ../other/target/dist')
 	@scripts/setup bench
 	@scripts/build-peers $(TARGET)/peers
 	@scripts/build-pgbouncer $(TARGET)/pgbouncer
-	@$(CARGO) build --release --locked -p ciphertoll-cli -p ciphertoll-proxy -p ciphertoll-bench
-	@PATH="$(abspath $(TARGET))/pgbouncer:$$PATH" $(TARGET)/release/ciphertoll-pools $(ARGS)
+	@$(CARGO) build --profile dist --locked -p ciphertoll-cli -p ciphertoll-proxy -p ciphertoll-bench
+	@PATH="$(abspath $(TARGET))/pgbouncer:$$PATH" $(TARGET)/dist/ciphertoll-pools $(ARGS)
 
 bench-documents: ## compare loading and find-one on FerretDB with pymongo and go-ycsb (ARGS='--only load')
 	@scripts/setup bench
@@ -120,14 +120,14 @@ BENCH_TDE := run --server postgres --path plain --at-rest none,tde,tde+cipher=nu
 
 bench-tde: ## measure page encryption: the cost per page, and the CPU cost per transaction
 	@scripts/setup bench
-	@$(CARGO) run --release --locked -p ciphertoll-tde --example crossing
-	@$(CARGO) build --release --locked -p ciphertoll-cli -p ciphertoll-tde-preload
+	@$(CARGO) run --profile dist --locked -p ciphertoll-tde --example crossing
+	@$(CARGO) build --profile dist --locked -p ciphertoll-cli -p ciphertoll-tde-preload
 	@echo "Read cached rows; goal: the server's CPU under tde within 2 %"
-	@$(TARGET)/release/ciphertoll $(BENCH_TDE) --workload select-only --scale 100000
+	@$(TARGET)/dist/ciphertoll $(BENCH_TDE) --workload select-only --scale 100000
 	@echo "Read rows that are mostly not cached; goal: at most 1.08 times the CPU"
-	@$(TARGET)/release/ciphertoll $(BENCH_TDE) --workload select-only --scale 800000 --set postgres.shared_buffers=16MB
+	@$(TARGET)/dist/ciphertoll $(BENCH_TDE) --workload select-only --scale 800000 --set postgres.shared_buffers=16MB
 	@echo "Write rows; goal: at most 1.03 times the CPU"
-	@$(TARGET)/release/ciphertoll $(BENCH_TDE) --workload tpcb-like --scale 100000
+	@$(TARGET)/dist/ciphertoll $(BENCH_TDE) --workload tpcb-like --scale 100000
 
 tde-proof: ## test page encryption on every installed PostgreSQL, and on 14, 16, 17 and 18, which it fetches; names each
 	@scripts/setup test
