@@ -2,12 +2,18 @@
 
 use std::sync::OnceLock;
 
-use ciphertoll_wire::Secret;
 use ciphertoll_wire::mysql::Plugin;
-use ciphertoll_wire::mysql::auth::caching_sha2::{CachedPassword, FULL, KEY_WANTED, RsaKey};
+use ciphertoll_wire::mysql::auth::caching_sha2::{CachedPassword, FULL, KEY_WANTED};
+use ciphertoll_wire::mysql::auth::clear_password;
 use ciphertoll_wire::mysql::auth::native_password::StoredPassword;
-use ciphertoll_wire::mysql::auth::parsec::{self, ExtSalt};
-use ciphertoll_wire::mysql::auth::{clear_password, ed25519};
+use ciphertoll_wire::mysql::auth::parsec::ExtSalt;
+use ed25519_dalek::hazmat::ExpandedSecretKey;
+use ed25519_dalek::{Signature, SigningKey, Verifier, VerifyingKey};
+use openssl::hash::MessageDigest;
+use openssl::pkcs5::pbkdf2_hmac;
+use openssl::pkey::Private;
+use openssl::rsa::{Padding, Rsa};
+use openssl::sha::sha512;
 
 /// The greeting's nonce, and the one of a plugin switch, so that proofs differ.
 pub(crate) const NONCE: [u8; 20] = *b"abcdefghijklmnopqrst";
@@ -62,9 +68,22 @@ pub(crate) enum Say {
 }
 
 /// Generated once, because it is slow.
-fn rsa_key() -> &'static RsaKey {
-    static KEY: OnceLock<RsaKey> = OnceLock::new();
-    KEY.get_or_init(|| RsaKey::generate().expect("OpenSSL generates a key"))
+fn rsa_key() -> &'static Rsa<Private> {
+    static KEY: OnceLock<Rsa<Private>> = OnceLock::new();
+    KEY.get_or_init(|| Rsa::generate(2048).expect("OpenSSL generates a key"))
+}
+
+/// The message that was encrypted with the RSA key and masked with the nonce.
+fn opened(nonce: &[u8], sealed: &[u8]) -> Option<Vec<u8>> {
+    let mut opened = vec![0; rsa_key().size() as usize];
+    let length = rsa_key().private_decrypt(sealed, &mut opened, Padding::PKCS1_OAEP).ok()?;
+    opened.truncate(length);
+    opened.iter_mut().zip(nonce.iter().cycle()).for_each(|(byte, mask)| *byte ^= mask);
+    Some(opened)
+}
+
+fn is_signed(key: &VerifyingKey, message: &[u8], signature: &[u8]) -> bool {
+    Signature::from_slice(signature).is_ok_and(|signature| key.verify(message, &signature).is_ok())
 }
 
 impl Account {
@@ -102,14 +121,17 @@ impl Account {
             (Way::Native, _) => verdict(StoredPassword::of(&self.password).accepts(&self.nonce, message)),
             (Way::CachingSha2(cache), Stage::Proof) => self.hear_sha2(cache, message),
             (Way::CachingSha2(_), _) if message == [KEY_WANTED] => {
-                Say::More(rsa_key().public_pem().expect("OpenSSL writes a key"))
+                Say::More(rsa_key().public_key_to_pem().expect("OpenSSL writes a key"))
             }
             (Way::CachingSha2(_), _) => {
-                let sealed = rsa_key().open(&self.nonce, message);
-                let password = sealed.as_ref().map(Secret::expose).or(clear_password::parse(message));
+                let opened = opened(&self.nonce, message);
+                let password = clear_password::parse(opened.as_deref().unwrap_or(message));
                 verdict(password == Some(&self.password))
             }
-            (Way::Ed25519, _) => verdict(ed25519::StoredKey::of(&self.password).accepts(LONG_NONCE, message)),
+            (Way::Ed25519, _) => {
+                let secret = ExpandedSecretKey::from_bytes(&sha512(&self.password));
+                verdict(is_signed(&VerifyingKey::from(&secret), LONG_NONCE, message))
+            }
             (Way::Parsec { exponent }, Stage::Proof) => {
                 assert!(message.is_empty(), "the client asks for the salt");
                 self.stage = Stage::Signature;
@@ -118,8 +140,11 @@ impl Account {
                 Say::Bare(payload)
             }
             (Way::Parsec { exponent }, _) => {
-                let stored = parsec::StoredKey::of(&self.password, &ExtSalt { exponent, salt: SALT });
-                verdict(stored.expect("OpenSSL generates a key").accepts(LONG_NONCE, message))
+                let (mut seed, digest) = ([0; 32], MessageDigest::sha512());
+                pbkdf2_hmac(&self.password, SALT, 1024 << exponent, digest, &mut seed).expect("derived");
+                let (client_nonce, signature) = message.split_at(LONG_NONCE.len());
+                let signed = [LONG_NONCE, client_nonce].concat();
+                verdict(is_signed(&SigningKey::from_bytes(&seed).verifying_key(), &signed, signature))
             }
             (Way::Clear, _) => verdict(clear_password::parse(message) == Some(&self.password)),
         }

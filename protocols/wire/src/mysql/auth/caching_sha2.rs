@@ -10,7 +10,6 @@ use sha2::{Digest, Sha256};
 use zeroize::Zeroizing;
 
 use crate::mysql::auth::native_password::NONCE_BYTES;
-pub use crate::mysql::auth::rsa_key::RsaKey;
 
 pub const NAME: &[u8] = b"caching_sha2_password";
 /// Server, in `AuthMoreData`: the proof was right.

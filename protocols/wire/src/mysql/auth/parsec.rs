@@ -14,7 +14,7 @@
 //! Sources: MariaDB Knowledge Base, "Authentication Plugin - PARSEC"; for lengths and the largest exponent,
 //! `plugin/auth_parsec/server_parsec.cc` of the server and `plugins/auth/parsec.c` of Connector/C.
 
-use ed25519_dalek::{Signature, Signer, SigningKey, Verifier, VerifyingKey};
+use ed25519_dalek::{Signer, SigningKey};
 use openssl::{hash::MessageDigest, pkcs5, rand};
 use zeroize::Zeroizing;
 
@@ -78,25 +78,6 @@ impl<'a> ExtSalt<'a> {
         pkcs5::pbkdf2_hmac(password, self.salt, iterations, MessageDigest::sha512(), &mut *seed)
             .map_err(|_| Error::Crypto { doing: "derive a key from the password" })?;
         Ok(SigningKey::from_bytes(&seed))
-    }
-}
-
-/// What a server stores of a password besides its [`ExtSalt`]: the public key.
-#[derive(Clone)]
-pub struct StoredKey(VerifyingKey);
-
-impl StoredKey {
-    pub fn of(password: &[u8], ext_salt: &ExtSalt<'_>) -> Result<Self, Error> {
-        ext_salt.key(password).map(|key| Self(key.verifying_key()))
-    }
-
-    /// Whether `response` to `nonce` was computed from the password.
-    pub fn accepts(&self, nonce: &[u8; NONCE_BYTES], response: &[u8]) -> bool {
-        let Some((client_nonce, signature)) = response.split_first_chunk() else {
-            return false;
-        };
-        let signed = signed(nonce, client_nonce);
-        Signature::from_slice(signature).is_ok_and(|signature| self.0.verify(&signed, &signature).is_ok())
     }
 }
 

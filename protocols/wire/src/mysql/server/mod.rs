@@ -1,9 +1,7 @@
 //! The server side of a login.
 //!
 //! The client's proof is checked by the plugin: [`super::auth::native_password::StoredPassword`],
-//! [`super::auth::caching_sha2::CachedPassword`] and [`super::auth::caching_sha2::RsaKey`],
-//! [`super::auth::ed25519::StoredKey`], [`super::auth::parsec::StoredKey`],
-//! [`super::auth::clear_password::parse`].
+//! [`super::auth::caching_sha2::CachedPassword`], [`super::auth::clear_password::parse`].
 
 pub mod greeting_template;
 

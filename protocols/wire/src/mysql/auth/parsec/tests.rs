@@ -46,11 +46,6 @@ fn response_matches_an_independent_implementation() {
         let response = respond(PASSWORD, &NONCE, &CLIENT_NONCE, &ext_salt).unwrap();
         assert_eq!(response[..NONCE_BYTES], CLIENT_NONCE);
         assert_eq!(response[NONCE_BYTES..], signature);
-        let stored = StoredKey::of(PASSWORD, &ext_salt).unwrap();
-        assert!(stored.accepts(&NONCE, &response));
-        assert!(!stored.accepts(&CLIENT_NONCE, &response));
-        assert!(!stored.accepts(&NONCE, &response[1..]));
-        assert!(!StoredKey::of(b"wrong horse", &ext_salt).unwrap().accepts(&NONCE, &response));
     }
 }
 
