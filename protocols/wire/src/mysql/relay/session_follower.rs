@@ -27,7 +27,8 @@ use crate::{
             commands::CommandStart,
             kill::KillCommand,
             prepared_statements::{
-                ClientStatements, ConnectionStatements, MAX_STATEMENT_BYTES, UNKNOWN_STATEMENT,
+                ClientStatements, ConnectionStatements, MAX_STATEMENT_BYTES, ParameterTypes,
+                UNKNOWN_STATEMENT,
             },
             traffic::{ClientEvent, MySqlRelay},
         },
@@ -35,7 +36,6 @@ use crate::{
     },
     relay::Goodbye,
 };
-use statement_commands::BulkTypes;
 use transaction_state::TransactionState;
 
 /// Limit of open cursors, and of statements with long data, per client.
@@ -119,6 +119,13 @@ enum PayloadReader {
         reader: TextReader,
         text: Option<Vec<u8>>,
     },
+}
+
+/// Types that a bulk execute has sent, and whether the connection knew those of the statement before.
+#[derive(Debug)]
+struct BulkTypes {
+    types: Vec<u8>,
+    before: ParameterTypes,
 }
 
 #[derive(Debug)]

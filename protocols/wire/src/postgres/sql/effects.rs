@@ -182,13 +182,6 @@ impl Effects {
         self.pin.is_some() || self.discard == Discard::All
     }
 
-    /// The effects of a complete text.
-    pub fn of(text: &[u8], string_syntax: StringSyntax) -> Self {
-        let mut reader = TextReader::new(string_syntax);
-        reader.read(text);
-        reader.end()
-    }
-
     /// Adds the settings and the pin of another command. What it deallocates and discards depends on its success.
     pub fn merge(&mut self, other: &Self) {
         for name in &other.settings {

@@ -12,7 +12,7 @@ use crate::mysql::{
         prepared_statements::{
             ClientStatements, ConnectionStatements, LAST_STATEMENT, ParameterTypes, UNKNOWN_STATEMENT,
         },
-        session_follower::{CommandAction, MAX_OPEN, PendingCommand, ResetData, SessionFollower},
+        session_follower::{BulkTypes, CommandAction, MAX_OPEN, PendingCommand, ResetData, SessionFollower},
     },
 };
 
@@ -368,13 +368,6 @@ impl SessionFollower {
 }
 
 const TOO_LONG: &str = "types of parameters that are too long";
-
-/// Types that a bulk execute has sent, and whether the connection knew those of the statement before.
-#[derive(Debug)]
-pub(super) struct BulkTypes {
-    types: Vec<u8>,
-    before: ParameterTypes,
-}
 
 /// Whether the server has refused a bulk execute before it read the types.
 fn has_read_no_types(end: ResponseEnd) -> bool {

@@ -32,6 +32,15 @@ impl ArrivingText {
     }
 }
 
+impl Effects {
+    /// The effects of a complete text.
+    pub fn of(text: &[u8], string_syntax: StringSyntax) -> Self {
+        let mut reader = TextReader::new(string_syntax);
+        reader.read(text);
+        reader.end()
+    }
+}
+
 /// Scans a text in pieces, cut anywhere.
 #[derive(Debug)]
 pub struct TextReader {
