@@ -9,7 +9,7 @@ use ciphertoll_skip::not_for_all;
 use ciphertoll_tde::{Kek, KeyFile, Replace};
 
 use crate::files::{contents, holding};
-use crate::stand::{Cluster, Server, Stand, Under, succeeds};
+use crate::fixture::{Cluster, Fixture, Server, Under, succeeds};
 use crate::{MARKER, end, is_segment, until};
 
 /// Settings for immediate archiving and streaming, and for keeping the WAL that a standby needs.
@@ -23,8 +23,8 @@ const SUMS: &str = "SELECT (SELECT count(*) || ' ' || sum(hashtext(a::text)) FRO
 
 #[test]
 fn backups_standbys_and_recovery_are_ciphertext_and_whole() {
-    for stand in Stand::all(&["pg_basebackup", "psql", "pgbench"]) {
-        copies(&stand);
+    for fixture in Fixture::all(&["pg_basebackup", "psql", "pgbench"]) {
+        copies(&fixture);
     }
 }
 
@@ -35,13 +35,16 @@ struct Primary<'a> {
     archive: PathBuf,
 }
 
-fn copies(stand: &Stand) {
-    let cluster = stand.cluster("primary");
-    let (kek, kek_file) = stand.kek("kek");
-    stand.make_keys(&cluster.data, &kek);
+fn copies(fixture: &Fixture) {
+    let cluster = fixture.cluster("primary");
+    let (kek, kek_file) = fixture.kek("kek");
+    fixture.make_keys(&cluster.data, &kek);
     cluster.init(Under::Library(&kek_file));
-    let primary =
-        Primary { cluster: &cluster, space: stand.directory("space"), archive: stand.directory("archive") };
+    let primary = Primary {
+        cluster: &cluster,
+        space: fixture.directory("space"),
+        archive: fixture.directory("archive"),
+    };
     let archiving = format!("archive_command=cp %p {}/%f", primary.archive.display());
     let settings: Vec<&str> = SETTINGS.into_iter().chain([archiving.as_str()]).collect();
     let server = cluster.start(Under::Library(&kek_file), &settings);
@@ -51,7 +54,7 @@ fn copies(stand: &Stand) {
     load.args(["-c", "4", "-T", "120"]).stdout(Stdio::null()).stderr(Stdio::null());
     let load = load.spawn().expect("pgbench runs");
     until("a load", || server.ask("SELECT count(*) >= 100 FROM pgbench_history") == "t");
-    let (new, new_file) = stand.kek("new-kek");
+    let (new, new_file) = fixture.kek("new-kek");
     rotate(&cluster, &kek, &new);
     let under = Under::Library(&new_file);
     let standby = primary.backup(&server, "standby", under, &["-R"]);
@@ -108,7 +111,7 @@ impl<'a> Primary<'a> {
     /// The tablespace directory of a copy, which has the OID as its name.
     fn mapping(&self, server: &Server<'_>, name: &str) -> (PathBuf, String) {
         let number = server.ask("SELECT oid FROM pg_tablespace WHERE spcname = 'space'");
-        let place = self.cluster.stand.directory(&format!("{name}.spaces"));
+        let place = self.cluster.fixture.directory(&format!("{name}.spaces"));
         let mapped = format!("--tablespace-mapping={}={}/{number}", self.space.display(), place.display());
         (place, mapped)
     }
@@ -122,7 +125,7 @@ impl<'a> Primary<'a> {
 
     /// A base backup with the same data-encryption keys, which contains no plaintext.
     fn backup(&self, server: &Server<'_>, name: &str, under: Under<'_>, arguments: &[&str]) -> Cluster<'a> {
-        let target = self.cluster.stand.cluster(name);
+        let target = self.cluster.fixture.cluster(name);
         let keys = (KeyFile::path_beside(&self.cluster.data), KeyFile::path_beside(&target.data));
         succeeds(Command::new("cp").arg("-a").arg(keys.0).arg(keys.1));
         let (space, mapped) = self.mapping(server, name);
@@ -132,13 +135,13 @@ impl<'a> Primary<'a> {
             assert_eq!(holding(directory, MARKER), Vec::<PathBuf>::new());
         }
         // The same WAL in another directory.
-        let wal = self.cluster.stand.directory(&format!("{name}.wal"));
+        let wal = self.cluster.fixture.directory(&format!("{name}.wal"));
         succeeds(Command::new("cp").arg("-a").arg(target.data.join("pg_wal/.")).arg(&wal));
         let verified = |under, wal: Option<&Path>| {
             let mut verify = target.program("pg_verifybackup", Under::Nothing);
             target.set(&mut verify, under);
             // A program of another version could not read the WAL.
-            if !target.stand.version.has("pg_waldump") {
+            if !target.fixture.version.has("pg_waldump") {
                 verify.arg("--no-parse-wal");
             } else if let Some(wal) = wal {
                 verify.arg("--wal-directory").arg(wal);
@@ -146,8 +149,8 @@ impl<'a> Primary<'a> {
             verify.arg(&target.data).output().expect("it runs")
         };
         // Since version 17 it reads pg_control, and only that of its own version.
-        if target.stand.version.major >= 17 && !target.stand.version.has("pg_verifybackup") {
-            not_for_all(&format!("{} came without pg_verifybackup", target.stand.version.name));
+        if target.fixture.version.major >= 17 && !target.fixture.version.has("pg_verifybackup") {
+            not_for_all(&format!("{} came without pg_verifybackup", target.fixture.version.name));
             return target;
         }
         for wal in [None, Some(wal.as_path())] {
@@ -160,8 +163,8 @@ impl<'a> Primary<'a> {
 
     /// A base backup with new data-encryption keys, which the old keys cannot read.
     fn rekeyed(&self, server: &Server<'_>, kek: &Kek) -> Cluster<'a> {
-        let target = self.cluster.stand.cluster("rekeyed");
-        self.cluster.stand.make_keys(&target.data, kek);
+        let target = self.cluster.fixture.cluster("rekeyed");
+        self.cluster.fixture.make_keys(&target.data, kek);
         let (space, mapped) = self.mapping(server, "rekeyed");
         let kek_file = self.cluster.data.with_file_name("new-kek");
         succeeds(&mut self.command(&target, Under::Library(&kek_file), &mapped));
@@ -173,7 +176,7 @@ impl<'a> Primary<'a> {
 
     /// Without the library the marker is found, which proves the check.
     fn plain_ones_are_plain(&self, server: &Server<'_>) {
-        let target = self.cluster.stand.cluster("readable");
+        let target = self.cluster.fixture.cluster("readable");
         let (space, mapped) = self.mapping(server, "readable");
         succeeds(&mut self.command(&target, Under::Nothing, &mapped));
         for directory in [&target.data, &space] {
@@ -184,7 +187,7 @@ impl<'a> Primary<'a> {
 
     /// Unencrypted segments, as `pg_receivewal` writes them.
     fn plain_wal_is_read_as_it_is(&self, wal: &Path) {
-        if !self.cluster.stand.version.has("pg_waldump") {
+        if !self.cluster.fixture.version.has("pg_waldump") {
             return;
         }
         let segment = contents(wal).into_keys().find(|path| is_segment(path)).expect("a segment");
@@ -195,7 +198,7 @@ impl<'a> Primary<'a> {
 
     /// Missing parent directories of the target are created, as without the library.
     fn makes_parents(&self, server: &Server<'_>, under: Under<'_>) {
-        let data = self.cluster.stand.directory("parents").join("a/b/data");
+        let data = self.cluster.fixture.directory("parents").join("a/b/data");
         let mut command = self.cluster.program("pg_basebackup", under);
         command.env("CIPHERTOLL_TDE_DATA", &data);
         command.env("CIPHERTOLL_TDE_KEYS", KeyFile::path_beside(&self.cluster.data));
@@ -207,9 +210,9 @@ impl<'a> Primary<'a> {
 
     /// Backups that would be plaintext are refused.
     fn refusals(&self, kek_file: &Path) {
-        let stand = self.cluster.stand;
-        let target = stand.cluster("refused");
-        let other = stand.directory("refused-other");
+        let fixture = self.cluster.fixture;
+        let target = fixture.cluster("refused");
+        let other = fixture.directory("refused-other");
         let keys = (KeyFile::path_beside(&self.cluster.data), KeyFile::path_beside(&target.data));
         succeeds(Command::new("cp").arg("-a").arg(keys.0).arg(keys.1));
         let mapped = format!("--tablespace-mapping={}={}", self.space.display(), other.display());
@@ -251,7 +254,7 @@ impl<'a> Primary<'a> {
 
         let signal = restored.data.join("recovery.signal");
         fs::write(&signal, "").expect("written");
-        self.cluster.stand.give(&signal);
+        self.cluster.fixture.give(&signal);
         let restoring = format!("restore_command=cp {}/%f %p", self.archive.display());
         let server = restored
             .start(under, &[&restoring, "recovery_target_name=the-point", "recovery_target_action=promote"]);

@@ -7,7 +7,7 @@ use std::process::Command;
 use ciphertoll_skip::not_for_all;
 
 use crate::files::holding;
-use crate::stand::{Cluster, Server, Stand, Under, succeeds};
+use crate::fixture::{Cluster, Fixture, Server, Under, succeeds};
 
 const MARKER: &str = "marker-of-a-child-91c4";
 /// Rows that are there before.
@@ -64,25 +64,25 @@ const LANGUAGES: [Language; 3] = [
 
 #[test]
 fn a_session_that_starts_programs_still_writes_ciphertext() {
-    for stand in Stand::all(&[]) {
+    for fixture in Fixture::all(&[]) {
         for forgets in ["", "1"] {
-            code_of_guests_changes_nothing(&stand, forgets);
+            code_of_guests_changes_nothing(&fixture, forgets);
         }
     }
 }
 
 /// With `forgets`, no descriptor is remembered.
-fn code_of_guests_changes_nothing(stand: &Stand, forgets: &str) {
-    let cluster: Cluster<'_> = stand.cluster(&format!("parent{forgets}"));
-    let (kek, kek_file) = stand.kek(&format!("kek{forgets}"));
-    stand.make_keys(&cluster.data, &kek);
+fn code_of_guests_changes_nothing(fixture: &Fixture, forgets: &str) {
+    let cluster: Cluster<'_> = fixture.cluster(&format!("parent{forgets}"));
+    let (kek, kek_file) = fixture.kek(&format!("kek{forgets}"));
+    fixture.make_keys(&cluster.data, &kek);
     let under = if forgets.is_empty() { Under::Library(&kek_file) } else { Under::Forgetting(&kek_file) };
     cluster.init(under);
     let server = cluster.start(under, &[]);
     server.ask("CREATE TABLE rows (id int PRIMARY KEY, text text)");
     server.ask(&format!("INSERT INTO rows SELECT n, repeat('x', 200) FROM generate_series(1, {ROWS}) n"));
     server.ask("CHECKPOINT");
-    let extension = compiled(&stand.directory(&format!("extension{forgets}")));
+    let extension = compiled(&fixture.directory(&format!("extension{forgets}")));
     // The server refuses it when its code has run.
     let load = format!(
         "DO $$ BEGIN LOAD '{}'; EXCEPTION WHEN internal_error THEN NULL; END $$",

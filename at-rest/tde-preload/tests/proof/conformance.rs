@@ -10,7 +10,7 @@ use std::process::{Command, Stdio};
 use ciphertoll_skip::missing;
 use ciphertoll_tde::FileClass;
 
-use crate::stand::{Cluster, Server, Stand, Under, succeeds};
+use crate::fixture::{Cluster, Fixture, Server, Under, succeeds};
 use crate::{MARKER, until};
 
 /// Permitted calls on encrypted files: reads and writes at offsets, and calls that move no bytes.
@@ -67,18 +67,18 @@ fn no_call_on_an_encrypted_file_gets_past_the_library() {
     if Command::new("strace").arg("-V").stdout(Stdio::null()).status().is_err() {
         return missing("no strace found; install it (Debian and Ubuntu: strace)");
     }
-    for stand in Stand::all(&[]) {
-        traced(&stand);
+    for fixture in Fixture::all(&[]) {
+        traced(&fixture);
     }
 }
 
-fn traced(stand: &Stand) {
-    let cluster = stand.cluster("traced");
-    let (kek, kek_file) = stand.kek("kek");
-    stand.make_keys(&cluster.data, &kek);
+fn traced(fixture: &Fixture) {
+    let cluster = fixture.cluster("traced");
+    let (kek, kek_file) = fixture.kek("kek");
+    fixture.make_keys(&cluster.data, &kek);
     let under = Under::Library(&kek_file);
     cluster.init(under);
-    let traces = stand.directory("traces");
+    let traces = fixture.directory("traces");
     let trace = traces.join("server");
     let mut before: Vec<&OsStr> = vec![OsStr::new("strace")];
     before.extend(STRACE.iter().map(OsStr::new));
@@ -87,7 +87,7 @@ fn traced(stand: &Stand) {
         cluster.try_start(under, &[], &before).unwrap_or_else(|said| panic!("it does not start: {said}"));
     let postmaster = server.process();
     session(&server);
-    let backup = stand.version.has("pg_basebackup").then(|| base_backup(&cluster, &kek_file, &traces));
+    let backup = fixture.version.has("pg_basebackup").then(|| base_backup(&cluster, &kek_file, &traces));
     server.stop();
     let whole = |trace: &Path, process: Option<u32>| {
         let text = String::from_utf8_lossy(&fs::read(trace).unwrap_or_default()).into_owned();
@@ -104,12 +104,12 @@ fn traced(stand: &Stand) {
     for kind in ["relation", "log", "area", "temporary", "state", "map"] {
         assert!(seen.contains_key(kind), "the session has no {kind}: {seen:?}");
     }
-    stand.tell("calls on encrypted files, all handled", &seen);
+    fixture.tell("calls on encrypted files, all handled", &seen);
     if let Some(target) = backup {
         let text = fs::read_to_string(traces.join("backup")).expect("a trace");
         let seen = look_at(&text, &target);
         assert!(seen.contains_key("relation") && seen.contains_key("log"), "{seen:?}");
-        stand.tell("calls of pg_basebackup, all handled", &seen);
+        fixture.tell("calls of pg_basebackup, all handled", &seen);
     }
 }
 
@@ -135,7 +135,7 @@ fn session(server: &Server<'_>) {
 }
 
 fn base_backup(cluster: &Cluster<'_>, kek_file: &Path, traces: &Path) -> std::path::PathBuf {
-    let target = cluster.stand.cluster("traced-backup");
+    let target = cluster.fixture.cluster("traced-backup");
     let keys = |cluster: &Cluster<'_>| ciphertoll_tde::KeyFile::path_beside(&cluster.data);
     succeeds(Command::new("cp").arg("-a").arg(keys(cluster)).arg(keys(&target)));
     let own = cluster.program("pg_basebackup", Under::Nothing);

@@ -6,7 +6,7 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use crate::stand::{Cluster, Stand, Under, succeeds};
+use crate::fixture::{Cluster, Fixture, Under, succeeds};
 
 /// Number of damages per kind of file.
 const DAMAGES: u64 = 6;
@@ -67,15 +67,15 @@ impl Damage {
 
 #[test]
 fn damage_is_reported_and_never_shown_as_rows() {
-    for stand in Stand::all(&[]) {
-        damages(&stand);
+    for fixture in Fixture::all(&[]) {
+        damages(&fixture);
     }
 }
 
-fn damages(stand: &Stand) {
-    let cluster = stand.cluster("damaged");
-    let (kek, kek_file) = stand.kek("kek");
-    stand.make_keys(&cluster.data, &kek);
+fn damages(fixture: &Fixture) {
+    let cluster = fixture.cluster("damaged");
+    let (kek, kek_file) = fixture.kek("kek");
+    fixture.make_keys(&cluster.data, &kek);
     let under = Under::Library(&kek_file);
     cluster.init(under);
     let server = cluster.start(under, &["autovacuum=off"]);
@@ -108,7 +108,7 @@ fn damages(stand: &Stand) {
         tell("pg_wal", damage, outcome);
         restore(&cluster.data, &kept);
     }
-    stand.tell("what damage is reported as", &all);
+    fixture.tell("what damage is reported as", &all);
 }
 
 fn keep(data: &Path, name: &str) -> PathBuf {

@@ -5,10 +5,10 @@ mod children;
 mod conformance;
 mod damage;
 mod files;
+mod fixture;
 mod pgbackrest;
 mod refusals;
 mod secrets;
-mod stand;
 mod stock;
 mod versions;
 mod ways;
@@ -19,7 +19,7 @@ use std::time::{Duration, Instant};
 use std::{fs, thread};
 
 use files::{contents, holding};
-use stand::{Cluster, Server, Stand, Under, succeeds};
+use fixture::{Cluster, Fixture, Server, Under, succeeds};
 
 /// A marker in rows, names and messages, which is searched in all files.
 const MARKER: &str = "marker-of-the-proof-7b1f";
@@ -115,8 +115,8 @@ fn is_whole(cluster: &Cluster<'_>, server: &Server<'_>) {
 }
 
 /// Programs that the server runs for users have no keys and no library, and see ciphertext.
-fn children_know_nothing(stand: &Stand, server: &Server<'_>) {
-    let directory = stand.directory("children");
+fn children_know_nothing(fixture: &Fixture, server: &Server<'_>) {
+    let directory = fixture.directory("children");
     let seen = directory.join("seen");
     server.ask(&format!(
         "COPY (SELECT 1) TO PROGRAM 'env > {0}; cat /proc/self/maps >> {0}; ls -l /proc/self/fd >> {0}; cat global/1262 >> {0}'",
@@ -136,18 +136,18 @@ fn children_know_nothing(stand: &Stand, server: &Server<'_>) {
 
 #[test]
 fn an_encrypted_cluster_survives_a_crash_and_shows_nothing() {
-    for stand in Stand::all(&[]) {
-        survives_and_shows_nothing(&stand);
+    for fixture in Fixture::all(&[]) {
+        survives_and_shows_nothing(&fixture);
     }
 }
 
-fn survives_and_shows_nothing(stand: &Stand) {
-    let cluster = stand.cluster("sealed");
-    let (kek, kek_file) = stand.kek("kek");
-    stand.make_keys(&cluster.data, &kek);
+fn survives_and_shows_nothing(fixture: &Fixture) {
+    let cluster = fixture.cluster("sealed");
+    let (kek, kek_file) = fixture.kek("kek");
+    fixture.make_keys(&cluster.data, &kek);
     let under = Under::Library(&kek_file);
     cluster.init(under);
-    let archive = stand.directory("archive");
+    let archive = fixture.directory("archive");
     let archiving = format!("archive_command=cp %p {}/%f", archive.display());
     let nowhere = Vec::<PathBuf>::new();
     assert_eq!(fill_and_crash(&cluster, under, &archiving), nowhere);
@@ -157,7 +157,7 @@ fn survives_and_shows_nothing(stand: &Stand) {
 
     let server = cluster.start(under, &[&archiving]);
     is_whole(&cluster, &server);
-    children_know_nothing(stand, &server);
+    children_know_nothing(fixture, &server);
     let path = server.ask("SELECT pg_relation_filepath('secrets')");
     server.stop();
     assert_eq!(holding(&cluster.data, MARKER), nowhere);
@@ -180,7 +180,7 @@ fn survives_and_shows_nothing(stand: &Stand) {
 
 /// The programs that a version has.
 fn tools_read_it(cluster: &Cluster<'_>, under: Under<'_>) {
-    let has = |name| cluster.stand.version.has(name);
+    let has = |name| cluster.fixture.version.has(name);
     let check = |under| {
         let mut check = cluster.program("pg_checksums", under);
         check.arg("--check").arg("-D").arg(&cluster.data).output().expect("it runs").status.success()
@@ -209,7 +209,7 @@ fn is_segment(path: &Path) -> bool {
 
 /// WAL segments in a directory outside the cluster.
 fn waldump_reads_the_archive(cluster: &Cluster<'_>, under: Under<'_>, archive: &Path) {
-    if !cluster.stand.version.has("pg_waldump") {
+    if !cluster.fixture.version.has("pg_waldump") {
         return;
     }
     let segment = contents(archive).into_keys().find(|path| is_segment(path)).expect("an archived segment");
@@ -225,15 +225,15 @@ fn waldump_reads_the_archive(cluster: &Cluster<'_>, under: Under<'_>, archive: &
 
 #[test]
 fn without_the_library_the_same_is_readable() {
-    for stand in Stand::all(&[]) {
-        is_readable(&stand);
+    for fixture in Fixture::all(&[]) {
+        is_readable(&fixture);
     }
 }
 
-fn is_readable(stand: &Stand) {
-    let cluster = stand.cluster("plain");
+fn is_readable(fixture: &Fixture) {
+    let cluster = fixture.cluster("plain");
     cluster.init(Under::Nothing);
-    let archive = stand.directory("archive");
+    let archive = fixture.directory("archive");
     let archiving = format!("archive_command=cp %p {}/%f", archive.display());
     let found = fill_and_crash(&cluster, Under::Nothing, &archiving);
     let within = |part: &str| found.iter().any(|path| path.to_string_lossy().contains(part));

@@ -8,7 +8,7 @@ use ciphertoll_skip::{missing, not_for_all};
 use ciphertoll_tde::KeyFile;
 
 use crate::files::{contents, holding};
-use crate::stand::{Cluster, Stand, Under, succeeds};
+use crate::fixture::{Cluster, Fixture, Under, succeeds};
 use crate::{MARKER, until};
 
 /// The PostgreSQL version that Debian's pgBackRest supports.
@@ -19,27 +19,27 @@ fn pgbackrest_archives_backs_up_and_restores_ciphertext() {
     if Command::new("pgbackrest").arg("version").stdout(Stdio::null()).status().is_err() {
         return missing("no pgBackRest found; install it (Debian and Ubuntu: pgbackrest)");
     }
-    for stand in Stand::all(&[]) {
-        if stand.version.bin.starts_with(PACKAGED) {
-            copies(&stand);
+    for fixture in Fixture::all(&[]) {
+        if fixture.version.bin.starts_with(PACKAGED) {
+            copies(&fixture);
         } else {
-            not_for_all(&format!("pgBackRest may not support {}", stand.version.name));
+            not_for_all(&format!("pgBackRest may not support {}", fixture.version.name));
         }
     }
 }
 
 /// A repository and the configuration file.
 struct Repository<'a> {
-    stand: &'a Stand,
+    fixture: &'a Fixture,
     settings: PathBuf,
     files: PathBuf,
 }
 
 impl<'a> Repository<'a> {
     fn new(cluster: &Cluster<'a>) -> Self {
-        let stand = cluster.stand;
-        let [files, locks, spool] = ["repository", "locks", "spool"].map(|name| stand.directory(name));
-        let settings = stand.directory("settings").join("pgbackrest.conf");
+        let fixture = cluster.fixture;
+        let [files, locks, spool] = ["repository", "locks", "spool"].map(|name| fixture.directory(name));
+        let settings = fixture.directory("settings").join("pgbackrest.conf");
         let text = format!(
             "[global]\nrepo1-path={}\nlock-path={}\nspool-path={}\nlog-level-file=off\nlog-level-console=warn\n\
              repo1-retention-full=2\nstart-fast=y\n\
@@ -52,8 +52,8 @@ impl<'a> Repository<'a> {
             cluster.sockets.display()
         );
         fs::write(&settings, text).expect("written");
-        stand.give(&settings);
-        Self { stand, settings, files }
+        fixture.give(&settings);
+        Self { fixture, settings, files }
     }
 
     /// The shell command for pgBackRest.
@@ -62,17 +62,17 @@ impl<'a> Repository<'a> {
     }
 
     fn run(&self, cluster: &Cluster<'_>, under: Under<'_>, arguments: &[&str]) {
-        let mut command = self.stand.command("/bin/sh");
+        let mut command = self.fixture.command("/bin/sh");
         command.args(["-c", &format!("exec {} \"$@\"", self.command_line()), "sh"]).args(arguments);
         cluster.set(&mut command, under);
         succeeds(&mut command);
     }
 }
 
-fn copies(stand: &Stand) {
-    let cluster = stand.cluster("primary");
-    let (kek, kek_file) = stand.kek("kek");
-    stand.make_keys(&cluster.data, &kek);
+fn copies(fixture: &Fixture) {
+    let cluster = fixture.cluster("primary");
+    let (kek, kek_file) = fixture.kek("kek");
+    fixture.make_keys(&cluster.data, &kek);
     let under = Under::Library(&kek_file);
     cluster.init(under);
     let repository = Repository::new(&cluster);
@@ -114,7 +114,7 @@ fn holds_sealed_control(repository: &Path) {
 
 /// Restores the last backup to the restore point. Only `restore_command` needs the key.
 fn restore<'a>(repository: &Repository<'a>, cluster: &Cluster<'_>, kek_file: &Path) -> Cluster<'a> {
-    let target = repository.stand.cluster("restored");
+    let target = repository.fixture.cluster("restored");
     let keys = [&cluster.data, &target.data].map(|data| KeyFile::path_beside(data));
     succeeds(Command::new("cp").arg("-a").args(keys));
     let there = format!("--pg1-path={}", target.data.display());

@@ -7,7 +7,7 @@ use std::process::Command;
 use ciphertoll_tde::{Kek, KeyFile, Replace};
 
 use crate::files::{contents, holding, state};
-use crate::stand::{Cluster, Server, Under, succeeds};
+use crate::fixture::{Cluster, Server, Under, succeeds};
 use crate::{MARKER, until};
 
 /// Fails unless the server exits with a message that contains `why`, without changing a file.
@@ -27,10 +27,10 @@ fn refuses(cluster: &Cluster<'_>, under: Under<'_>, why: &str) {
 
 /// A cleanly stopped encrypted cluster.
 pub(crate) fn of_encrypted(cluster: &Cluster<'_>, kek: &Kek, kek_file: &Path) {
-    let stand = cluster.stand;
+    let fixture = cluster.fixture;
     refuses(cluster, Under::Nothing, "is not a valid data directory");
 
-    let (_, other) = stand.kek("other-kek");
+    let (_, other) = fixture.kek("other-kek");
     refuses(cluster, Under::Library(&other), "wrong key-encryption key");
     refuses(cluster, Under::Library(Path::new("/dev/null")), "64 hexadecimal digits");
 
@@ -45,7 +45,7 @@ pub(crate) fn of_encrypted(cluster: &Cluster<'_>, kek: &Kek, kek_file: &Path) {
     }
     fs::remove_file(&path).expect("removed");
     refuses(cluster, under, "not found: the cluster is not encrypted");
-    stand.make_keys(&cluster.data, kek);
+    fixture.make_keys(&cluster.data, kek);
     refuses(cluster, under, "the keys do not match the cluster");
     fs::write(&path, &kept).expect("restored");
 
@@ -61,7 +61,7 @@ pub(crate) fn of_encrypted(cluster: &Cluster<'_>, kek: &Kek, kek_file: &Path) {
 
     // Rotation to another key-encryption key and back changes only the key file.
     let before = state(&cluster.data);
-    let (new, new_file) = stand.kek("new-kek");
+    let (new, new_file) = fixture.kek("new-kek");
     let keys = KeyFile::load(&path).expect("a key file");
     keys.rotated(kek, &new).expect("rotated").store(&path, Replace::Atomically).expect("stored");
     refuses(cluster, under, "wrong key-encryption key");
@@ -76,7 +76,7 @@ pub(crate) fn of_encrypted(cluster: &Cluster<'_>, kek: &Kek, kek_file: &Path) {
 fn strays(cluster: &Cluster<'_>, under: Under<'_>) {
     let sealed = cluster.data.with_extension("other");
     succeeds(Command::new("cp").arg("-a").arg(&cluster.data).arg(&sealed));
-    let plain = cluster.stand.cluster("elsewhere");
+    let plain = cluster.fixture.cluster("elsewhere");
     plain.init(Under::Nothing);
     for (other, why) in
         [(&sealed, "is not a valid data directory"), (&plain.data, "data directory is not the one")]
@@ -93,7 +93,7 @@ fn strays(cluster: &Cluster<'_>, under: Under<'_>) {
 fn plaintext_settings(cluster: &Cluster<'_>, under: Under<'_>) {
     let before = contents(&cluster.data);
     let mut refused = vec![("dynamic_shared_memory_type=mmap", "plaintext rows to pg_dynshmem")];
-    if cluster.stand.version.major >= 15 {
+    if cluster.fixture.version.major >= 15 {
         refused.push(("archive_library=basic_archive", "archive plaintext"));
     }
     for (setting, why) in refused {
@@ -106,12 +106,12 @@ fn plaintext_settings(cluster: &Cluster<'_>, under: Under<'_>) {
 
 /// The same while a server runs.
 fn plaintext_on_the_way(cluster: &Cluster<'_>, under: Under<'_>) {
-    let outside = cluster.stand.directory("outside");
+    let outside = cluster.fixture.directory("outside");
     let directory = format!("basic_archive.archive_directory={}", outside.display());
     let server = cluster.start(under, &[&directory]);
     let rows = "CREATE TABLE shown AS SELECT 'MARKER ' || n FROM generate_series(1, 1000) n";
     server.ask(&rows.replace("MARKER", MARKER));
-    if cluster.stand.version.major >= 15 && server.psql("LOAD 'basic_archive'").status.success() {
+    if cluster.fixture.version.major >= 15 && server.psql("LOAD 'basic_archive'").status.success() {
         for setting in ["archive_library = 'basic_archive'", "archive_command = ''"] {
             server.ask(&format!("ALTER SYSTEM SET {setting}"));
         }
@@ -126,7 +126,7 @@ fn plaintext_on_the_way(cluster: &Cluster<'_>, under: Under<'_>) {
         server.ask("SELECT pg_reload_conf()");
         assert_eq!(server.ask("SELECT 1"), "1", "the server goes on");
     }
-    if cluster.stand.version.major >= 15 {
+    if cluster.fixture.version.major >= 15 {
         backups_to_others(&server, cluster, &outside);
     }
     assert_eq!(holding(&outside, MARKER), Vec::<std::path::PathBuf>::new());
@@ -164,9 +164,9 @@ fn backups_to_others(server: &Server<'_>, cluster: &Cluster<'_>, outside: &Path)
 
 /// An unencrypted cluster that crashed.
 pub(crate) fn of_plain(cluster: &Cluster<'_>) {
-    let (kek, kek_file) = cluster.stand.kek("kek");
+    let (kek, kek_file) = cluster.fixture.kek("kek");
     let under = Under::Library(&kek_file);
     refuses(cluster, under, "not found: the cluster is not encrypted");
-    cluster.stand.make_keys(&cluster.data, &kek);
+    cluster.fixture.make_keys(&cluster.data, &kek);
     refuses(cluster, under, "is not encrypted");
 }

@@ -13,7 +13,7 @@ use openssl::pkey::Id;
 use openssl::pkey_ctx::PkeyCtx;
 use openssl::symm::{Cipher, decrypt_aead};
 
-use crate::stand::{Cluster, Server, Stand, Under, succeeds};
+use crate::fixture::{Cluster, Fixture, Server, Under, succeeds};
 use crate::until;
 
 /// Starts a program with core dumps as large as the hard limit allows.
@@ -105,22 +105,22 @@ fn dump(pid: u32, signal: Signal) {
 }
 
 /// Allows a running process to dump core again, whatever the library has set.
-fn allow_core(stand: &Stand, pid: u32) {
+fn allow_core(fixture: &Fixture, pid: u32) {
     let limit = format!("--core={}:", hard_limit(pid, "Max core file size"));
-    succeeds(stand.command("prlimit").args([&limit, "--pid", &pid.to_string()]));
+    succeeds(fixture.command("prlimit").args([&limit, "--pid", &pid.to_string()]));
 }
 
 #[test]
 fn no_core_dump_contains_a_key() {
-    for stand in Stand::all(&[]) {
-        dumps_contain_no_key(&stand);
+    for fixture in Fixture::all(&[]) {
+        dumps_contain_no_key(&fixture);
     }
 }
 
-fn dumps_contain_no_key(stand: &Stand) {
-    let cluster = stand.cluster("dumped");
-    let (kek, kek_file) = stand.kek("kek");
-    stand.make_keys(&cluster.data, &kek);
+fn dumps_contain_no_key(fixture: &Fixture) {
+    let cluster = fixture.cluster("dumped");
+    let (kek, kek_file) = fixture.kek("kek");
+    fixture.make_keys(&cluster.data, &kek);
     let under = Under::Library(&kek_file);
     cluster.init(under);
     let keys = keys(&kek, &KeyFile::path_beside(&cluster.data));
@@ -142,11 +142,11 @@ fn dumps_contain_no_key(stand: &Stand) {
     until("a recovered server", || server.psql("SELECT 1").status.success());
     let pid = backend(&server);
     let expected = cores_are_files(pid);
-    allow_core(stand, pid);
+    allow_core(fixture, pid);
     dump(pid, Signal::SIGSEGV);
     holds_none(&cluster, &keys, expected);
     until("a recovered server", || server.psql("SELECT 1").status.success());
-    allow_core(stand, server.process());
+    allow_core(fixture, server.process());
     kill(Pid::from_raw(server.process() as i32), Signal::SIGABRT).expect("a signal");
     drop(server);
     holds_none(&cluster, &keys, expected);
@@ -168,10 +168,10 @@ fn holds_none(cluster: &Cluster<'_>, keys: &[(&str, Vec<u8>)], expected: bool) {
 /// Memory locks are not inherited by child processes.
 #[test]
 fn keys_are_locked_in_memory_in_every_process_of_a_server() {
-    for stand in Stand::all(&[]) {
-        let cluster = stand.cluster("locked");
-        let (kek, kek_file) = stand.kek("kek");
-        stand.make_keys(&cluster.data, &kek);
+    for fixture in Fixture::all(&[]) {
+        let cluster = fixture.cluster("locked");
+        let (kek, kek_file) = fixture.kek("kek");
+        fixture.make_keys(&cluster.data, &kek);
         let under = Under::Library(&kek_file);
         cluster.init(under);
         let server = cluster.start(under, &[]);
@@ -190,15 +190,15 @@ fn keys_are_locked_in_memory_in_every_process_of_a_server() {
 
 #[test]
 fn the_environment_of_a_server_names_no_source_of_a_key() {
-    for stand in Stand::all(&[]) {
-        environment_names_nothing(&stand);
+    for fixture in Fixture::all(&[]) {
+        environment_names_nothing(&fixture);
     }
 }
 
-fn environment_names_nothing(stand: &Stand) {
-    let cluster = stand.cluster("environment");
-    let (kek, kek_file) = stand.kek("kek");
-    stand.make_keys(&cluster.data, &kek);
+fn environment_names_nothing(fixture: &Fixture) {
+    let cluster = fixture.cluster("environment");
+    let (kek, kek_file) = fixture.kek("kek");
+    fixture.make_keys(&cluster.data, &kek);
     let under = Under::Library(&kek_file);
     cluster.init(under);
     let by_file = format!("CIPHERTOLL_TDE_KEK_FILE={}", kek_file.display());

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use ciphertoll_tde::{Kek, KeyFile};
 
 use crate::files::contents;
-use crate::stand::{Cluster, Server, Stand, Under, succeeds};
+use crate::fixture::{Cluster, Fixture, Server, Under, succeeds};
 
 /// A standby retries its connection every 5 s.
 const TIME_LIMIT: Duration = Duration::from_mins(4);
@@ -24,19 +24,19 @@ enum Ended {
 
 #[test]
 fn no_stock_program_works_on_a_sealed_cluster() {
-    for stand in Stand::all(&["pg_basebackup", "psql"]) {
-        refuses_stock_programs(&stand);
+    for fixture in Fixture::all(&["pg_basebackup", "psql"]) {
+        refuses_stock_programs(&fixture);
     }
 }
 
-fn refuses_stock_programs(stand: &Stand) {
-    let (kek, kek_file) = stand.kek("kek");
+fn refuses_stock_programs(fixture: &Fixture) {
+    let (kek, kek_file) = fixture.kek("kek");
     let under = Under::Library(&kek_file);
-    let primary = stand.cluster("primary");
-    stand.make_keys(&primary.data, &kek);
+    let primary = fixture.cluster("primary");
+    fixture.make_keys(&primary.data, &kek);
     primary.init(under);
     // A second cluster, which pg_rewind and pg_upgrade need.
-    let plain = stand.cluster("plain");
+    let plain = fixture.cluster("plain");
     plain.init(Under::Nothing);
 
     // Without a slot, the primary may remove WAL that the standby needs.
@@ -101,7 +101,7 @@ fn backup<'a>(
     under: Under<'_>,
     arguments: &[&str],
 ) -> Cluster<'a> {
-    let target = primary.stand.cluster(name);
+    let target = primary.fixture.cluster(name);
     let keys = (KeyFile::path_beside(&primary.data), KeyFile::path_beside(&target.data));
     succeeds(Command::new("cp").arg("-a").arg(keys.0).arg(keys.1));
     let mut command = primary.program("pg_basebackup", Under::Nothing);
@@ -145,7 +145,7 @@ fn refused_by_all(cluster: &Cluster<'_>, plain: &Cluster<'_>, what: &str) {
 fn refused_by_control(cluster: &Cluster<'_>, plain: &Cluster<'_>) {
     let version = cluster.data.join("PG_VERSION");
     let kept = fs::read(&version).expect("a file");
-    fs::write(&version, format!("{}\n", cluster.stand.version.major)).expect("replaced");
+    fs::write(&version, format!("{}\n", cluster.fixture.version.major)).expect("replaced");
     let ignores_control = ["pg_resetwal -f", "pg_resetwal -n"];
     let others: Vec<&str> =
         STOCK.into_iter().filter(|line| !ignores_control.iter().any(|one| line.starts_with(one))).collect();
@@ -154,14 +154,14 @@ fn refused_by_control(cluster: &Cluster<'_>, plain: &Cluster<'_>) {
 }
 
 fn refused_by(lines: &[&str], cluster: &Cluster<'_>, plain: &Cluster<'_>, what: &str) {
-    let stand = cluster.stand;
+    let fixture = cluster.fixture;
     let before = contents(&cluster.data);
     let text = |path: &Path| path.to_string_lossy().into_owned();
     let new = cluster.data.with_extension("new");
     let mut tried = 0;
     for line in lines {
         let (name, arguments) = line.split_once(' ').expect("a program and arguments");
-        if !stand.version.has(name) {
+        if !fixture.version.has(name) {
             continue;
         }
         tried += 1;
@@ -169,7 +169,7 @@ fn refused_by(lines: &[&str], cluster: &Cluster<'_>, plain: &Cluster<'_>, what: 
             argument
                 .replace("{data}", &text(&cluster.data))
                 .replace("{plain}", &text(&plain.data))
-                .replace("{bin}", &text(&stand.version.bin))
+                .replace("{bin}", &text(&fixture.version.bin))
                 .replace("{new}", &text(&new))
         });
         let mut command = cluster.program(name, Under::Nothing);
@@ -178,12 +178,12 @@ fn refused_by(lines: &[&str], cluster: &Cluster<'_>, plain: &Cluster<'_>, what: 
         unchanged(&before, &cluster.data, line, what);
         assert!(!new.exists(), "{line} made something of {what}");
     }
-    assert!(tried >= 4, "only {tried} programs of {}", stand.version.name);
+    assert!(tried >= 4, "only {tried} programs of {}", fixture.version.name);
 }
 
 /// This program always exits with 0. It must report wrong data, and print none of the cluster's.
 fn shows_nothing(cluster: &Cluster<'_>, what: &str) {
-    if !cluster.stand.version.has("pg_controldata") {
+    if !cluster.fixture.version.has("pg_controldata") {
         return;
     }
     let mut command = cluster.program("pg_controldata", Under::Nothing);
@@ -212,8 +212,8 @@ fn control_is_authentic(cluster: &Cluster<'_>, other: &Cluster<'_>, kek: &Kek, u
     let siblings = fs::read(other.data.join("global/pg_control")).expect("a file");
     assert_ne!(siblings, kept);
     let foreign = {
-        let stranger = cluster.stand.cluster("stranger");
-        cluster.stand.make_keys(&stranger.data, kek);
+        let stranger = cluster.fixture.cluster("stranger");
+        cluster.fixture.make_keys(&stranger.data, kek);
         stranger.init(under);
         fs::read(stranger.data.join("global/pg_control")).expect("a file")
     };
@@ -235,7 +235,7 @@ fn control_is_authentic(cluster: &Cluster<'_>, other: &Cluster<'_>, kek: &Kek, u
         unchanged(&before, &cluster.data, "postgres under the library", why);
     }
     fs::write(&control, &kept).expect("restored");
-    fs::write(&version, format!("{}\n", cluster.stand.version.major)).expect("replaced");
+    fs::write(&version, format!("{}\n", cluster.fixture.version.major)).expect("replaced");
     assert!(cluster.refuses(under).contains("PG_VERSION is not sealed"));
     fs::write(&version, &kept_version).expect("restored");
     // A cluster of another version of ciphertoll.

@@ -14,7 +14,7 @@ use ciphertoll_tde::{CipherKind, Kek, KeyFile, Replace};
 
 use crate::MARKER;
 use crate::files::holding;
-use crate::stand::{built_library, succeeds};
+use crate::fixture::{built_library, succeeds};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Outcome {

@@ -10,7 +10,7 @@ use ciphertoll_model::{Auth, Endpoint, Engine, ExitCode, Identity};
 use ciphertoll_skip::{missing, not_for_all};
 
 use crate::common::QueryText;
-use crate::stand::{Stand, Way, connect, connect_as};
+use crate::fixture::{Fixture, Way, connect, connect_as};
 
 /// The logged-in user, or an error.
 fn user(server: &Server, auth: Auth, way: Way) -> String {
@@ -21,8 +21,8 @@ fn user(server: &Server, auth: Auth, way: Way) -> String {
 
 #[test]
 fn plugins_of_mariadb_log_in_or_the_error_names_what_is_missing() {
-    for stand in Stand::all(Engine::MariaDb) {
-        let mut server = stand.start(&Tables::default(), None).unwrap();
+    for fixture in Fixture::all(Engine::MariaDb) {
+        let mut server = fixture.start(&Tables::default(), None).unwrap();
         for auth in [Auth::Ed25519, Auth::Parsec] {
             match server.prepare_auth(auth) {
                 Ok(()) => logs_in_with_the_password_only(&mut server, auth),
@@ -30,7 +30,7 @@ fn plugins_of_mariadb_log_in_or_the_error_names_what_is_missing() {
                     assert!(matches!(error, Error::AuthUnavailable { .. }), "{error}");
                     assert_eq!(error.exit_code(), ExitCode::NothingRan);
                     let reason = error.to_string();
-                    let version = &stand.build.version;
+                    let version = &fixture.build.version;
                     let too_old = format!("MariaDB {version} has no parsec: it requires 11.6");
                     assert!(reason == too_old || reason.contains("package mariadb-server"), "{reason}");
                     assert!(auth == Auth::Parsec || reason != too_old, "{reason}");
@@ -60,8 +60,8 @@ fn logs_in_with_the_password_only(server: &mut Server, auth: Auth) {
 
 #[test]
 fn a_certificate_logs_in_its_own_account_only() {
-    for stand in Engine::SQL.into_iter().flat_map(Stand::all) {
-        let mut server = stand.start(&Tables::default(), None).unwrap();
+    for fixture in Engine::SQL.into_iter().flat_map(Fixture::all) {
+        let mut server = fixture.start(&Tables::default(), None).unwrap();
         let default = Auth::default_of(server.engine());
         server.prepare_auth(Auth::Trust).unwrap();
         for _ in 0..2 {
@@ -71,7 +71,7 @@ fn a_certificate_logs_in_its_own_account_only() {
             let refused = |account: &ClientAccount, way| connect_as(&server, account.clone(), way).is_err();
             assert!(refused(&account, Way::Plain) && refused(&account, Way::Unix));
             assert!(refused(&ClientAccount { identity: None, ..account.clone() }, Way::Tls));
-            let stranger = stranger_of(&stand, &account);
+            let stranger = stranger_of(&fixture, &account);
             assert!(refused(&stranger, Way::Tls), "another authority vouches for the same name");
             server.prepare_auth(default).unwrap();
             assert!(user(&server, default, Way::Tls).starts_with(&server.account(default).user));
@@ -84,11 +84,11 @@ fn a_certificate_logs_in_its_own_account_only() {
 }
 
 /// A certificate for the same name, signed by another authority.
-fn stranger_of(stand: &Stand, account: &ClientAccount) -> ClientAccount {
+fn stranger_of(fixture: &Fixture, account: &ClientAccount) -> ClientAccount {
     let certificate = Authority::generate()
         .and_then(|authority| authority.issue_to_client(&account.user))
         .expect("a certificate");
-    let directory = stand.lab.scratch().path();
+    let directory = fixture.lab.scratch().path();
     let identity = Identity {
         certificate_file: directory.join("stranger.pem"),
         key_file: directory.join("stranger-key.pem"),
@@ -100,8 +100,8 @@ fn stranger_of(stand: &Stand, account: &ClientAccount) -> ClientAccount {
 
 #[test]
 fn only_clients_with_a_certificate_get_a_certificate_request() {
-    for stand in Stand::all(Engine::Postgres) {
-        let mut server = stand.start(&Tables::default(), None).unwrap();
+    for fixture in Fixture::all(Engine::Postgres) {
+        let mut server = fixture.start(&Tables::default(), None).unwrap();
         let default = Auth::default_of(Engine::Postgres);
         for (auth, expected) in [(default, false), (Auth::Cert, true), (Auth::Trust, false)] {
             server.prepare_auth(auth).unwrap();

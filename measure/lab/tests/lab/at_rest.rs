@@ -9,41 +9,41 @@ use ciphertoll_record::is_mounted;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
-use crate::stand::{Stand, Way, connect, scale};
+use crate::fixture::{Fixture, Way, connect, scale};
 
 /// The installed engines, each with a few rows.
-fn stands() -> Vec<(Stand, Tables)> {
+fn fixtures() -> Vec<(Fixture, Tables)> {
     let of = |engine: Engine| {
         let few = Some(scale(500));
         let tables = match engine {
             Engine::MongoDb | Engine::FerretDb => Tables { ycsb: few, ..Tables::default() },
             _ => Tables { sysbench: few, ..Tables::default() },
         };
-        Stand::all(engine).into_iter().map(move |stand| (stand, tables))
+        Fixture::all(engine).into_iter().map(move |fixture| (fixture, tables))
     };
     Engine::ALL.into_iter().flat_map(of).collect()
 }
 
-fn mount_point(stand: &Stand) -> std::path::PathBuf {
-    stand.lab.scratch().path().join("t1/gate/clear")
+fn mount_point(fixture: &Fixture) -> std::path::PathBuf {
+    fixture.lab.scratch().path().join("t1/gate/clear")
 }
 
 #[test]
 fn unencrypted_data_are_found() {
-    for (stand, tables) in stands() {
-        let server = stand.start_at_rest(&tables, AtRest::None, &[]).unwrap();
+    for (fixture, tables) in fixtures() {
+        let server = fixture.start_at_rest(&tables, AtRest::None, &[]).unwrap();
         let proof = server.prove_at_rest().unwrap();
-        assert!(proof.files_with_marker > 0 && !proof.is_encrypted(), "{:?}: {proof:?}", stand.build);
+        assert!(proof.files_with_marker > 0 && !proof.is_encrypted(), "{:?}: {proof:?}", fixture.build);
     }
 }
 
 #[test]
 fn native_encryption_leaves_no_plaintext() {
-    for (stand, tables) in stands() {
-        let Some(mut server) = stand.start_at_rest(&tables, AtRest::Native, &[]) else { continue };
+    for (fixture, tables) in fixtures() {
+        let Some(mut server) = fixture.start_at_rest(&tables, AtRest::Native, &[]) else { continue };
         server.prewarm().unwrap();
         let proof = server.prove_at_rest().unwrap();
-        assert!(proof.is_encrypted() && proof.bytes > 1_000_000, "{:?}: {proof:?}", stand.build);
+        assert!(proof.is_encrypted() && proof.bytes > 1_000_000, "{:?}: {proof:?}", fixture.build);
         server.check_at_rest().unwrap();
         assert!(server.settings().values().all(|value| !value.contains("keys-password")));
     }
@@ -52,16 +52,16 @@ fn native_encryption_leaves_no_plaintext() {
 /// An unencrypted table, as a migration might leave it.
 #[test]
 fn an_unencrypted_table_is_reported() {
-    for (stand, tables) in stands() {
-        let (settings, leak): (&[&str], &str) = match stand.build.engine {
+    for (fixture, tables) in fixtures() {
+        let (settings, leak): (&[&str], &str) = match fixture.build.engine {
             // Not possible with FORCE.
             Engine::MariaDb => (&["mariadb.innodb_encrypt_tables=ON"], "ALTER TABLE sbtest1 ENCRYPTED = NO"),
             Engine::MySql => (&[], "ALTER TABLE sbtest1 ENCRYPTION = 'N'"),
             _ => continue,
         };
-        let Some(mut server) = stand.start_at_rest(&tables, AtRest::Native, settings) else { continue };
+        let Some(mut server) = fixture.start_at_rest(&tables, AtRest::Native, settings) else { continue };
         server.check_at_rest().unwrap();
-        let auth = Auth::default_of(stand.build.engine);
+        let auth = Auth::default_of(fixture.build.engine);
         connect(&server, auth, Way::Unix).unwrap().execute(leak).unwrap();
         let error = server.check_at_rest().unwrap_err();
         assert!(matches!(error, Error::NotEncrypted(_)), "{error}");
@@ -71,9 +71,9 @@ fn an_unencrypted_table_is_reported() {
 
 #[test]
 fn an_unencrypted_log_is_reported() {
-    for stand in Stand::all(Engine::MariaDb) {
+    for fixture in Fixture::all(Engine::MariaDb) {
         let off = ["mariadb.innodb_encrypt_log=OFF"];
-        let Some(mut server) = stand.start_at_rest(&Tables::default(), AtRest::Native, &off) else {
+        let Some(mut server) = fixture.start_at_rest(&Tables::default(), AtRest::Native, &off) else {
             continue;
         };
         let error = server.check_at_rest().unwrap_err().to_string();
@@ -85,13 +85,13 @@ fn an_unencrypted_log_is_reported() {
 
 #[test]
 fn gocryptfs_leaves_no_plaintext_and_no_mount() {
-    for (stand, tables) in stands() {
-        let Some(mut server) = stand.start_at_rest(&tables, AtRest::Gocryptfs, &[]) else { continue };
-        let mount = mount_point(&stand);
+    for (fixture, tables) in fixtures() {
+        let Some(mut server) = fixture.start_at_rest(&tables, AtRest::Gocryptfs, &[]) else { continue };
+        let mount = mount_point(&fixture);
         assert!(is_mounted(&mount).unwrap());
         server.prewarm().unwrap();
         let proof = server.prove_at_rest().unwrap();
-        assert!(proof.is_encrypted() && proof.bytes > 100_000, "{:?}: {proof:?}", stand.build);
+        assert!(proof.is_encrypted() && proof.bytes > 100_000, "{:?}: {proof:?}", fixture.build);
         server.check_at_rest().unwrap();
         assert!(server.mount_cpu_meter().is_some());
         server.stop().unwrap();
@@ -101,10 +101,10 @@ fn gocryptfs_leaves_no_plaintext_and_no_mount() {
 
 #[test]
 fn a_killed_gocryptfs_is_reported_and_leaves_no_mount() {
-    for stand in Stand::all(Engine::MariaDb).into_iter().chain(Stand::all(Engine::Postgres)) {
+    for fixture in Fixture::all(Engine::MariaDb).into_iter().chain(Fixture::all(Engine::Postgres)) {
         let tables = Tables { sysbench: Some(scale(500)), ..Tables::default() };
-        let Some(mut server) = stand.start_at_rest(&tables, AtRest::Gocryptfs, &[]) else { continue };
-        let mount = mount_point(&stand);
+        let Some(mut server) = fixture.start_at_rest(&tables, AtRest::Gocryptfs, &[]) else { continue };
+        let mount = mount_point(&fixture);
         let Some(CpuMeter::Process { pid }) = server.mount_cpu_meter() else { panic!("no process") };
         kill(Pid::from_raw(pid), Signal::SIGKILL).unwrap();
         let deadline = Instant::now() + Duration::from_mins(1);
@@ -119,7 +119,7 @@ fn a_killed_gocryptfs_is_reported_and_leaves_no_mount() {
         drop::<Server>(server);
         assert!(!is_mounted(&mount).unwrap() && !mount.exists());
         // Another server can be started.
-        let again = stand.start_at_rest(&tables, AtRest::Gocryptfs, &[]).unwrap();
+        let again = fixture.start_at_rest(&tables, AtRest::Gocryptfs, &[]).unwrap();
         assert!(again.prove_at_rest().unwrap().is_encrypted());
     }
 }
@@ -138,13 +138,13 @@ fn has(image: &std::path::Path, wanted: &str) -> bool {
 
 #[test]
 fn fscrypt_leaves_no_plaintext_and_no_mount() {
-    for (stand, tables) in stands() {
-        let Some(mut server) = stand.start_at_rest(&tables, AtRest::Fscrypt, &[]) else { continue };
-        let mount = mount_point(&stand);
+    for (fixture, tables) in fixtures() {
+        let Some(mut server) = fixture.start_at_rest(&tables, AtRest::Fscrypt, &[]) else { continue };
+        let mount = mount_point(&fixture);
         assert!(is_mounted(&mount).unwrap());
         server.prewarm().unwrap();
         let proof = server.prove_at_rest().unwrap();
-        assert!(proof.is_encrypted() && proof.bytes > 1_000_000, "{:?}: {proof:?}", stand.build);
+        assert!(proof.is_encrypted() && proof.bytes > 1_000_000, "{:?}: {proof:?}", fixture.build);
         server.check_at_rest().unwrap();
         let cipher = server.kernel_cipher().unwrap();
         assert!(cipher.contains("xts") && server.mount_cpu_meter().is_none(), "{cipher}");
@@ -156,22 +156,22 @@ fn fscrypt_leaves_no_plaintext_and_no_mount() {
 /// The search reads the image file, so it finds data outside the encrypted directory.
 #[test]
 fn data_outside_the_encrypted_directory_are_found() {
-    let Some(stand) = Stand::all(Engine::Postgres).into_iter().next() else { return };
-    let Some(server) = stand.start_at_rest(&Tables::default(), AtRest::Fscrypt, &[]) else { return };
+    let Some(fixture) = Fixture::all(Engine::Postgres).into_iter().next() else { return };
+    let Some(server) = fixture.start_at_rest(&Tables::default(), AtRest::Fscrypt, &[]) else { return };
     let (inside, outside) = ("inside-4b1d7a9c-it", "outside-4b1d7a9c-it");
-    std::fs::write(mount_point(&stand).join("files/data/written"), inside).unwrap();
-    std::fs::write(mount_point(&stand).join("written"), outside).unwrap();
+    std::fs::write(mount_point(&fixture).join("files/data/written"), inside).unwrap();
+    std::fs::write(mount_point(&fixture).join("written"), outside).unwrap();
     assert!(server.prove_at_rest().unwrap().is_encrypted());
-    let image = stand.lab.scratch().path().join("t1/gate/cipher/image");
+    let image = fixture.lab.scratch().path().join("t1/gate/cipher/image");
     assert!(has(&image, outside) && !has(&image, inside));
     assert!(!has(&image, "postgresql.conf") && has(&image, "lost+found"), "names are encrypted, too");
 }
 
 #[test]
 fn a_removed_key_is_reported() {
-    let Some(stand) = Stand::all(Engine::MariaDb).into_iter().next() else { return };
-    let Some(mut server) = stand.start_at_rest(&Tables::default(), AtRest::Fscrypt, &[]) else { return };
-    let mount = mount_point(&stand);
+    let Some(fixture) = Fixture::all(Engine::MariaDb).into_iter().next() else { return };
+    let Some(mut server) = fixture.start_at_rest(&Tables::default(), AtRest::Fscrypt, &[]) else { return };
+    let mount = mount_point(&fixture);
     let ask = |command: &str, path: &std::path::Path| {
         let mut asked = std::process::Command::new("xfs_io");
         String::from_utf8(asked.args(["-c", command]).arg(path).output().unwrap().stdout).unwrap()
@@ -187,14 +187,14 @@ fn a_removed_key_is_reported() {
 
 #[test]
 fn a_server_on_tmpfs_leaves_no_mount() {
-    for mut stand in Stand::all(Engine::Postgres).into_iter().chain(Stand::all(Engine::MariaDb)) {
-        stand.lab.store_servers_on(Storage::Tmpfs);
+    for mut fixture in Fixture::all(Engine::Postgres).into_iter().chain(Fixture::all(Engine::MariaDb)) {
+        fixture.lab.store_servers_on(Storage::Tmpfs);
         for level in [AtRest::None, AtRest::Native, AtRest::Gocryptfs, AtRest::Fscrypt] {
-            if level.impossible(stand.build.engine).is_some() {
+            if level.impossible(fixture.build.engine).is_some() {
                 continue;
             }
-            let Some(server) = stand.start_at_rest(&Tables::default(), level, &[]) else { continue };
-            let memory = stand.lab.scratch().path().join("t1");
+            let Some(server) = fixture.start_at_rest(&Tables::default(), level, &[]) else { continue };
+            let memory = fixture.lab.scratch().path().join("t1");
             assert!(is_mounted(&memory).unwrap());
             assert_eq!(server.prove_at_rest().unwrap().is_encrypted(), level != AtRest::None, "{level}");
             server.stop().unwrap();
@@ -206,11 +206,11 @@ fn a_server_on_tmpfs_leaves_no_mount() {
 /// The error names the missing plugin and its directory.
 #[test]
 fn a_build_without_its_plugin_is_an_error() {
-    let Some(mut stand) = Stand::all(Engine::MariaDb).into_iter().next() else { return };
-    stand.build.base_directory = "/nonexistent".into();
-    let error = stand
+    let Some(mut fixture) = Fixture::all(Engine::MariaDb).into_iter().next() else { return };
+    fixture.build.base_directory = "/nonexistent".into();
+    let error = fixture
         .lab
-        .template_at_rest(&stand.build, &Tables::default(), AtRest::Native, &mut |_| {}, &|| false)
+        .template_at_rest(&fixture.build, &Tables::default(), AtRest::Native, &mut |_| {}, &|| false)
         .unwrap_err();
     let text = error.to_string();
     assert!(matches!(error, Error::AtRestUnavailable(_)), "{text}");
@@ -224,12 +224,12 @@ fn tde(level: &str) -> AtRest {
 #[test]
 fn page_encryption_leaves_no_plaintext_unless_it_has_no_cipher() {
     let tables = Tables { sysbench: Some(scale(500)), ..Tables::default() };
-    for stand in Stand::all(Engine::Postgres) {
+    for fixture in Fixture::all(Engine::Postgres) {
         for level in ["tde", "tde+target=portable", "tde+cipher=null"].map(tde) {
-            let Some(mut server) = stand.start_at_rest(&tables, level, &[]) else { continue };
+            let Some(mut server) = fixture.start_at_rest(&tables, level, &[]) else { continue };
             server.prewarm().unwrap();
             let proof = server.prove_at_rest().unwrap();
-            assert_eq!(proof.is_encrypted(), level.encrypts(), "{level} {:?}: {proof:?}", stand.build);
+            assert_eq!(proof.is_encrypted(), level.encrypts(), "{level} {:?}: {proof:?}", fixture.build);
             assert!(proof.bytes > 1_000_000, "{level}: {proof:?}");
             server.check_at_rest().unwrap();
             assert!(server.mount_cpu_meter().is_none(), "its CPU is the server's");
@@ -241,9 +241,9 @@ fn page_encryption_leaves_no_plaintext_unless_it_has_no_cipher() {
 /// The server process gets file names of keys only.
 #[test]
 fn no_key_is_in_arguments_or_environment() {
-    for stand in Stand::all(Engine::Postgres) {
-        let Some(server) = stand.start_at_rest(&Tables::default(), tde("tde"), &[]) else { continue };
-        let keys = stand.lab.scratch().path().join("t1/keys");
+    for fixture in Fixture::all(Engine::Postgres) {
+        let Some(server) = fixture.start_at_rest(&Tables::default(), tde("tde"), &[]) else { continue };
+        let keys = fixture.lab.scratch().path().join("t1/keys");
         let kek = std::fs::read_to_string(keys.join("kek")).unwrap();
         let of = |what: &str| std::fs::read(format!("/proc/{}/{what}", server.pid())).unwrap_or_default();
         for text in [of("cmdline"), of("environ")].map(|bytes| String::from_utf8_lossy(&bytes).into_owned()) {
@@ -255,9 +255,9 @@ fn no_key_is_in_arguments_or_environment() {
 /// As after a restart without the library.
 #[test]
 fn an_unencrypted_file_under_page_encryption_is_reported() {
-    for stand in Stand::all(Engine::Postgres) {
-        let Some(mut server) = stand.start_at_rest(&Tables::default(), tde("tde"), &[]) else { continue };
-        let map = stand.lab.scratch().path().join("t1/data/global/pg_filenode.map");
+    for fixture in Fixture::all(Engine::Postgres) {
+        let Some(mut server) = fixture.start_at_rest(&Tables::default(), tde("tde"), &[]) else { continue };
+        let map = fixture.lab.scratch().path().join("t1/data/global/pg_filenode.map");
         let sealed = std::fs::read(&map).unwrap();
         let mut clear = sealed.clone();
         clear[..4].copy_from_slice(&ciphertoll_tde::MAP_MAGIC);
@@ -271,7 +271,7 @@ fn an_unencrypted_file_under_page_encryption_is_reported() {
 
 #[test]
 fn a_missing_library_is_an_error() {
-    let Some(stand) = Stand::all(Engine::Postgres).into_iter().next() else { return };
+    let Some(fixture) = Fixture::all(Engine::Postgres).into_iter().next() else { return };
     let place = tempfile::tempdir().unwrap();
     let helper = place.path().join("ciphertoll");
     let lab = ciphertoll_lab::Lab::open_in(
@@ -281,7 +281,7 @@ fn a_missing_library_is_an_error() {
     );
     let error = lab
         .unwrap()
-        .template_at_rest(&stand.build, &Tables::default(), tde("tde"), &mut |_| {}, &|| false)
+        .template_at_rest(&fixture.build, &Tables::default(), tde("tde"), &mut |_| {}, &|| false)
         .unwrap_err();
     assert!(matches!(error, Error::AtRestUnavailable(_)), "{error}");
     let expected = format!("libciphertoll_tde_preload.so of {} is missing", helper.display());

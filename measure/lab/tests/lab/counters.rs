@@ -5,17 +5,17 @@ use std::time::{Duration, Instant};
 use ciphertoll_lab::{Counters, Server, Tables};
 use ciphertoll_model::{AtRest, Auth, Engine};
 
-use crate::stand::{Stand, Way, connect, scale};
+use crate::fixture::{Fixture, Way, connect, scale};
 
 const ROWS: u32 = 2_000;
 
-fn stands() -> impl Iterator<Item = Stand> {
-    [Engine::MariaDb, Engine::MySql, Engine::Postgres].into_iter().flat_map(Stand::all)
+fn fixtures() -> impl Iterator<Item = Fixture> {
+    [Engine::MariaDb, Engine::MySql, Engine::Postgres].into_iter().flat_map(Fixture::all)
 }
 
-fn start(stand: &Stand, at_rest: AtRest, settings: &[&str]) -> Option<Server> {
+fn start(fixture: &Fixture, at_rest: AtRest, settings: &[&str]) -> Option<Server> {
     let tables = Tables { sysbench: Some(scale(ROWS)), ..Tables::default() };
-    stand.start_at_rest(&tables, at_rest, settings)
+    fixture.start_at_rest(&tables, at_rest, settings)
 }
 
 fn execute(server: &Server, sql: &str) {
@@ -39,8 +39,8 @@ fn counted_since(server: &Server, before: &Counters, is_there: impl Fn(&Counters
 
 #[test]
 fn writes_of_a_load_are_counted() {
-    for stand in stands() {
-        let server = start(&stand, AtRest::None, &[]).unwrap();
+    for fixture in fixtures() {
+        let server = start(&fixture, AtRest::None, &[]).unwrap();
         server.prewarm().unwrap();
         let before = server.counters().unwrap();
         execute(&server, "UPDATE sbtest1 SET k = k + 1");
@@ -51,16 +51,16 @@ fn writes_of_a_load_are_counted() {
                 && counted.wal_syncs.is_none_or(|syncs| syncs > 0)
                 && counted.full_page_images.is_none_or(|images| images > 10)
         });
-        assert!(is_written(&counted), "{:?}: {counted:?}", stand.build);
-        assert!(counted.pages_written.is_some(), "{:?}: {counted:?}", stand.build);
+        assert!(is_written(&counted), "{:?}: {counted:?}", fixture.build);
+        assert!(counted.pages_written.is_some(), "{:?}: {counted:?}", fixture.build);
         // Rows are cached; few other pages (catalogs, undo) are read.
-        assert!(counted.pages_read.is_some_and(|pages| pages < 200), "{:?}: {counted:?}", stand.build);
-        if stand.build.engine == Engine::Postgres {
+        assert!(counted.pages_read.is_some_and(|pages| pages < 200), "{:?}: {counted:?}", fixture.build);
+        if fixture.build.engine == Engine::Postgres {
             // The first change of each page since the start.
             assert!(counted.full_page_images.is_some_and(|images| images > 10), "{counted:?}");
-            assert!(counted.wal_syncs.is_some_and(|syncs| syncs > 0), "{:?}: {counted:?}", stand.build);
+            assert!(counted.wal_syncs.is_some_and(|syncs| syncs > 0), "{:?}: {counted:?}", fixture.build);
             let checkpoints = [counted.checkpoints_begun, counted.checkpoints_completed];
-            assert_eq!(checkpoints, [Some(0); 2], "{:?}", stand.build);
+            assert_eq!(checkpoints, [Some(0); 2], "{:?}", fixture.build);
         } else {
             assert!(counted.checkpoint_age_bytes.is_some_and(|bytes| bytes > 0), "{counted:?}");
             assert_eq!((counted.checkpoints_begun, counted.full_page_images), (None, None));
@@ -70,8 +70,8 @@ fn writes_of_a_load_are_counted() {
 
 #[test]
 fn checkpoints_and_their_writes_are_counted() {
-    for stand in Stand::all(Engine::Postgres) {
-        let server = start(&stand, AtRest::None, &["postgres.max_wal_size=32MB"]).unwrap();
+    for fixture in Fixture::all(Engine::Postgres) {
+        let server = start(&fixture, AtRest::None, &["postgres.max_wal_size=32MB"]).unwrap();
         let before = server.counters().unwrap();
         // More WAL than the maximum between two checkpoints.
         for _ in 0..40 {
@@ -82,35 +82,35 @@ fn checkpoints_and_their_writes_are_counted() {
                 && counted.pages_written.is_some_and(|pages| pages > 10)
         };
         let counted = counted_since(&server, &before, is_checkpointed);
-        assert!(counted.wal_bytes.is_some_and(|bytes| bytes > 20 << 20), "{:?}: {counted:?}", stand.build);
-        assert!(is_checkpointed(&counted), "{:?}: {counted:?}", stand.build);
+        assert!(counted.wal_bytes.is_some_and(|bytes| bytes > 20 << 20), "{:?}: {counted:?}", fixture.build);
+        assert!(is_checkpointed(&counted), "{:?}: {counted:?}", fixture.build);
     }
 }
 
 #[test]
 fn pages_beyond_the_buffers_are_read_and_written() {
     // InnoDB's minimum pool is larger than all rows.
-    for stand in Stand::all(Engine::Postgres) {
-        let server = start(&stand, AtRest::None, &["postgres.shared_buffers=256kB"]).unwrap();
+    for fixture in Fixture::all(Engine::Postgres) {
+        let server = start(&fixture, AtRest::None, &["postgres.shared_buffers=256kB"]).unwrap();
         let before = server.counters().unwrap();
         execute(&server, "SELECT count(pad) FROM sbtest1");
         let has_crossed = |counted: &Counters| counted.pages_read.is_some_and(|pages| pages > 40);
         let counted = counted_since(&server, &before, has_crossed);
-        assert!(has_crossed(&counted), "{:?}: {counted:?}", stand.build);
+        assert!(has_crossed(&counted), "{:?}: {counted:?}", fixture.build);
     }
 }
 
 #[test]
 fn syncs_are_timed_in_the_file_system_of_the_data() {
-    for stand in stands() {
+    for fixture in fixtures() {
         for at_rest in [AtRest::None, AtRest::Gocryptfs] {
-            let Some(server) = start(&stand, at_rest, &[]) else { continue };
+            let Some(server) = start(&fixture, at_rest, &[]) else { continue };
             let times = server.time_syncs().unwrap().unwrap();
-            assert!(times.p50_ns > 1_000, "{:?} {at_rest}: {times:?}", stand.build);
+            assert!(times.p50_ns > 1_000, "{:?} {at_rest}: {times:?}", fixture.build);
             assert!(
                 times.p99_ns.is_none_or(|p99| p99 >= times.p50_ns),
                 "{:?} {at_rest}: {times:?}",
-                stand.build
+                fixture.build
             );
             // It leaves no file and can be repeated.
             server.time_syncs().unwrap();

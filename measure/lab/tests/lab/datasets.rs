@@ -10,7 +10,7 @@ use ciphertoll_net::blocking::Client;
 use ciphertoll_skip::missing;
 
 use crate::common::QueryText;
-use crate::stand::{Stand, Way, connect, scale};
+use crate::fixture::{Fixture, Way, connect, scale};
 
 const ROWS: u32 = 1_500;
 
@@ -28,8 +28,8 @@ fn client_of(server: &Server) -> Client {
 
 #[test]
 fn both_datasets_are_complete_warm_and_writable() {
-    for stand in Engine::SQL.into_iter().flat_map(Stand::all) {
-        let server = stand.start(&both(), None).unwrap();
+    for fixture in Engine::SQL.into_iter().flat_map(Fixture::all) {
+        let server = fixture.start(&both(), None).unwrap();
         assert_eq!(server.tables(), both());
         server.prewarm().unwrap();
         let misses = server.buffer_misses().unwrap().unwrap();
@@ -63,8 +63,8 @@ fn both_datasets_are_complete_warm_and_writable() {
 
 #[test]
 fn the_value_of_a_bulk_read_fits_in_a_packet_of_mariadb() {
-    for stand in Stand::all(Engine::MariaDb) {
-        let server = stand.start(&Tables::default(), None).unwrap();
+    for fixture in Fixture::all(Engine::MariaDb) {
+        let server = fixture.start(&Tables::default(), None).unwrap();
         let mut client = client_of(&server);
         let sql = "SELECT length(repeat('x', 268435456))";
         assert_eq!(ask(&mut client, sql), "268435456");
@@ -73,15 +73,16 @@ fn the_value_of_a_bulk_read_fits_in_a_packet_of_mariadb() {
 
 #[test]
 fn an_interrupted_load_leaves_no_template() {
-    for stand in Engine::SQL.into_iter().flat_map(Stand::all) {
+    for fixture in Engine::SQL.into_iter().flat_map(Fixture::all) {
         let tables = Tables { pgbench: Some(scale(3_000_000)), ..Tables::default() };
         let loading = std::cell::Cell::new(false);
         let mut progress = |what: &str| loading.set(loading.get() || what.contains("loading"));
-        let result = stand.lab.template(&stand.build, &tables, &mut progress, &|| loading.get());
+        let result = fixture.lab.template(&fixture.build, &tables, &mut progress, &|| loading.get());
         assert!(matches!(result, Err(Error::Interrupted)), "{result:?}");
         // An existing template would not be loaded.
         loading.set(false);
-        let again = stand.lab.template(&stand.build, &tables, &mut |_| loading.set(true), &|| loading.get());
+        let again =
+            fixture.lab.template(&fixture.build, &tables, &mut |_| loading.set(true), &|| loading.get());
         assert!(matches!(again, Err(Error::Interrupted)), "{again:?}");
     }
 }
@@ -91,8 +92,8 @@ fn pgbench_runs_on_our_tables() {
     if Command::new("pgbench").arg("--version").output().is_err() {
         return missing("pgbench is not on the PATH");
     }
-    for stand in Stand::all(Engine::Postgres) {
-        let server = stand.start(&both(), None).unwrap();
+    for fixture in Fixture::all(Engine::Postgres) {
+        let server = fixture.start(&both(), None).unwrap();
         let said = pgbench(&server, &["-S", "-n", "-t", "10", "-c", "2"]);
         assert!(said.contains("number of transactions actually processed: 20/20"), "{said}");
         let said = pgbench(&server, &["-n", "-t", "10"]);

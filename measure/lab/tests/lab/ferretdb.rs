@@ -12,17 +12,17 @@ use ciphertoll_record::{ProcessEnd, ProcessIdentity};
 use ciphertoll_skip::missing;
 
 use crate::common::QueryText;
-use crate::stand::{Stand, Way, connect, connect_as, scale};
-use crate::visitor::Visitor;
+use crate::fixture::{Fixture, Way, connect, connect_as, scale};
+use crate::test_client::TestClient;
 
 const DOCUMENTS: u32 = 1_700;
 const AUTH: &str = "scram-15000";
 
 /// The installed FerretDB; prints a reason to skip if there is none.
-fn stand() -> Option<Stand> {
+fn fixture() -> Option<Fixture> {
     let level = ServerLevel::of(Engine::FerretDb);
     match ciphertoll_lab::find(&level) {
-        Ok(_) => Stand::of(&level),
+        Ok(_) => Fixture::of(&level),
         Err(error) => {
             missing(&error);
             None
@@ -56,9 +56,9 @@ fn process(server: &Server) -> ProcessIdentity {
 
 #[test]
 fn documents_are_readable_over_every_transport() {
-    let Some(stand) = stand() else { return };
-    let mut server = stand.start(&tables(), None).unwrap();
-    assert_eq!(server.version(), stand.build.version);
+    let Some(fixture) = fixture() else { return };
+    let mut server = fixture.start(&tables(), None).unwrap();
+    assert_eq!(server.version(), fixture.build.version);
     assert!(server.tls_library().unwrap().contains("crypto/tls"), "{:?}", server.tls_library());
     assert_eq!((server.database(), server.user()), ("ycsb", "ciphertoll"));
     assert_eq!(server.settings()["handler"], "sqlite");
@@ -82,8 +82,8 @@ fn documents_are_readable_over_every_transport() {
 
 #[test]
 fn documents_are_loaded_into_a_running_server() {
-    let Some(stand) = stand() else { return };
-    let server = stand.start(&Tables::default(), None).unwrap();
+    let Some(fixture) = fixture() else { return };
+    let server = fixture.start(&Tables::default(), None).unwrap();
     for documents in [DOCUMENTS, 3] {
         server.drop_documents().unwrap();
         let loaded = server.load_documents(scale(documents), &mut |_| (), &|| false).unwrap();
@@ -112,8 +112,8 @@ fn an_interrupted_load_is_continued() {
     // The maximum of a single reply.
     const RECORDS: u32 = 12_000;
     const HALF_WAY: u64 = 1_500;
-    let Some(stand) = stand() else { return };
-    let server = stand.start(&Tables::default(), None).unwrap();
+    let Some(fixture) = fixture() else { return };
+    let server = fixture.start(&Tables::default(), None).unwrap();
     let load = |stop: &dyn Fn() -> bool, said: &mut Vec<String>| {
         server.load_documents(scale(RECORDS), &mut |what| said.push(what.to_owned()), stop)
     };
@@ -145,8 +145,8 @@ fn an_interrupted_load_is_continued() {
 
 #[test]
 fn inserted_records_are_removed() {
-    let Some(stand) = stand() else { return };
-    let server = stand.start(&tables(), None).unwrap();
+    let Some(fixture) = fixture() else { return };
+    let server = fixture.start(&tables(), None).unwrap();
     let before = all(&server);
     let mut client = connect(&server, auth(AUTH), Way::Unix).unwrap();
     let firsts = [1, 2].map(|seed| ycsb::first_insert(seed, 0));
@@ -166,8 +166,8 @@ fn inserted_records_are_removed() {
 
 #[test]
 fn every_supported_version_and_key_is_negotiated() {
-    let Some(stand) = stand() else { return };
-    let mut server = stand.start_with(SecurityLevel::Weak, &[]).unwrap();
+    let Some(fixture) = fixture() else { return };
+    let mut server = fixture.start_with(SecurityLevel::Weak, &[]).unwrap();
     for path in [
         "tls1.3-p256",
         "tls1.2-p256",
@@ -180,9 +180,9 @@ fn every_supported_version_and_key_is_negotiated() {
         "tls1.2-rsa2048+suite=ECDHE-RSA-AES256-SHA",
         "tls1.3-p256+group=p521",
     ] {
-        let visitor = Visitor::new(path, auth(AUTH));
-        visitor.prepare(&mut server).unwrap_or_else(|error| panic!("{path}: {error}"));
-        let client = visitor.connect(&server, |_| ()).unwrap_or_else(|error| panic!("{path}: {error}"));
+        let test_client = TestClient::new(path, auth(AUTH));
+        test_client.prepare(&mut server).unwrap_or_else(|error| panic!("{path}: {error}"));
+        let client = test_client.connect(&server, |_| ()).unwrap_or_else(|error| panic!("{path}: {error}"));
         let agreed = client.negotiated().unwrap();
         let asked = path.parse::<Path>().unwrap().as_tls().unwrap();
         assert_eq!(agreed.version, asked.version.label(), "{path}");
@@ -192,8 +192,8 @@ fn every_supported_version_and_key_is_negotiated() {
 
 #[test]
 fn a_new_certificate_restarts_the_server_on_the_same_ports() {
-    let Some(stand) = stand() else { return };
-    let mut server = stand.start(&tables(), None).unwrap();
+    let Some(fixture) = fixture() else { return };
+    let mut server = fixture.start(&tables(), None).unwrap();
     let (first, ports) = (process(&server), (server.tcp_endpoint(), server.tls_endpoint()));
     server.install_certificate(ServerKey::P256).unwrap();
     assert_eq!(process(&server), first, "it is in use already");
@@ -210,9 +210,9 @@ fn a_new_certificate_restarts_the_server_on_the_same_ports() {
 
 #[test]
 fn invalid_logins_are_refused() {
-    let Some(stand) = stand() else { return };
-    let mut server = stand.start(&Tables::default(), None).unwrap();
-    let wrong = stand.lab.scratch().path().join("wrong");
+    let Some(fixture) = fixture() else { return };
+    let mut server = fixture.start(&Tables::default(), None).unwrap();
+    let wrong = fixture.lab.scratch().path().join("wrong");
     fs::write(&wrong, "hunter2").unwrap();
     let account = server.account(auth(AUTH));
     for way in [Way::Unix, Way::Plain, Way::Tls] {
@@ -238,8 +238,8 @@ fn invalid_logins_are_refused() {
 
 #[test]
 fn access_control_is_disabled_for_trust_only() {
-    let Some(stand) = stand() else { return };
-    let mut server = stand.start(&tables(), None).unwrap();
+    let Some(fixture) = fixture() else { return };
+    let mut server = fixture.start(&tables(), None).unwrap();
     let works = |server: &Server, way| -> bool {
         let client = connect(server, Auth::Trust, way);
         client.is_ok_and(|mut client| client.execute(r#"{"count": "usertable"}"#).is_ok())
@@ -259,10 +259,10 @@ fn access_control_is_disabled_for_trust_only() {
 
 #[test]
 fn certificates_are_requested_only_if_required() {
-    let Some(stand) = stand() else { return };
-    let mut server = stand.start(&Tables::default(), None).unwrap();
-    let mutual = Visitor::new("tls1.3-p256+mtls", auth(AUTH));
-    let without = Visitor::new("tls1.3-p256", auth(AUTH));
+    let Some(fixture) = fixture() else { return };
+    let mut server = fixture.start(&Tables::default(), None).unwrap();
+    let mutual = TestClient::new("tls1.3-p256+mtls", auth(AUTH));
+    let without = TestClient::new("tls1.3-p256", auth(AUTH));
     for _ in 0..2 {
         mutual.prepare(&mut server).unwrap();
         mutual.connect(&server, |_| ()).unwrap();
@@ -275,12 +275,12 @@ fn certificates_are_requested_only_if_required() {
 
 #[test]
 fn no_secret_is_in_arguments_logs_or_data() {
-    let Some(stand) = stand() else { return };
-    let mut server = stand.start(&tables(), None).unwrap();
+    let Some(fixture) = fixture() else { return };
+    let mut server = fixture.start(&tables(), None).unwrap();
     server.prepare_auth(auth("scram-sha1")).unwrap();
     let password = fs::read_to_string(server.password_file()).unwrap();
     let arguments = fs::read_to_string(format!("/proc/{}/cmdline", server.pid())).unwrap();
-    let log = fs::read_to_string(stand.log()).unwrap();
+    let log = fs::read_to_string(fixture.log()).unwrap();
     assert!(password.len() >= 24 && !arguments.contains(&password) && !log.contains(&password));
     let data = server.password_file().with_file_name("data");
     let told = std::process::Command::new("grep").args(["-rqF", &password]).arg(&data).status().unwrap();
@@ -293,44 +293,44 @@ fn no_secret_is_in_arguments_logs_or_data() {
 
 #[test]
 fn it_shuts_down_and_a_killed_one_is_reported() {
-    let Some(stand) = stand() else { return };
-    let server = stand.start(&tables(), None).unwrap();
+    let Some(fixture) = fixture() else { return };
+    let server = fixture.start(&tables(), None).unwrap();
     let (identity, root) = (process(&server), server.ca_file().parent().unwrap().to_owned());
     assert_eq!(server.stop().unwrap(), ProcessEnd::Terminated);
     assert!(!identity.is_alive() && !root.exists());
-    let mut server = stand.start(&tables(), None).unwrap();
+    let mut server = fixture.start(&tables(), None).unwrap();
     let (pid, identity) = (nix::unistd::Pid::from_raw(server.pid()), process(&server));
     nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGKILL).unwrap();
     assert!(identity.wait(Duration::from_mins(1)).unwrap());
     assert!(matches!(server.check_survived(), Err(Error::Host(ciphertoll_host::Error::Died { .. }))));
     drop(server);
     // The template is unchanged.
-    let server = stand.start(&tables(), None).unwrap();
+    let server = fixture.start(&tables(), None).unwrap();
     assert_eq!(count(&mut connect(&server, auth(AUTH), Way::Plain).unwrap()), "1700");
 }
 
 #[test]
 fn a_port_in_use_is_not_taken() {
-    let Some(stand) = stand() else { return };
+    let Some(fixture) = fixture() else { return };
     let holder = std::net::TcpListener::bind((std::net::Ipv4Addr::LOCALHOST, 0)).unwrap();
     let taken = holder.local_addr().unwrap().port();
-    let template = stand.lab.template(&stand.build, &Tables::default(), &mut |_| {}, &|| false).unwrap();
-    let start = ciphertoll_lab::ServerStart { preferred_port: Some(taken), ..stand.plain_start(&template) };
-    let server = stand.lab.start(&start).unwrap();
+    let template = fixture.lab.template(&fixture.build, &Tables::default(), &mut |_| {}, &|| false).unwrap();
+    let start = ciphertoll_lab::ServerStart { preferred_port: Some(taken), ..fixture.plain_start(&template) };
+    let server = fixture.lab.start(&start).unwrap();
     let Endpoint::Tcp(address) = server.tcp_endpoint() else { panic!("a TCP endpoint") };
     assert_ne!(address.port(), taken);
 }
 
 #[test]
 fn an_interrupted_load_leaves_no_template() {
-    let Some(stand) = stand() else { return };
+    let Some(fixture) = fixture() else { return };
     let tables = Tables { ycsb: Some(scale(400_000)), ..Tables::default() };
     let loading = Cell::new(false);
     let mut progress = |what: &str| loading.set(loading.get() || what.contains("of 400000 documents"));
-    let result = stand.lab.template(&stand.build, &tables, &mut progress, &|| loading.get());
+    let result = fixture.lab.template(&fixture.build, &tables, &mut progress, &|| loading.get());
     assert!(matches!(result, Err(Error::Interrupted)), "{result:?}");
     // An existing template would not be loaded.
     loading.set(false);
-    let again = stand.lab.template(&stand.build, &tables, &mut |_| loading.set(true), &|| loading.get());
+    let again = fixture.lab.template(&fixture.build, &tables, &mut |_| loading.set(true), &|| loading.get());
     assert!(matches!(again, Err(Error::Interrupted)), "{again:?}");
 }

@@ -14,13 +14,13 @@ use ciphertoll_wire::mysql;
 use ciphertoll_wire::session::Login;
 
 use crate::common::QueryText;
+use crate::fixture::{Fixture, Way, connect, connect_as, scale};
 use crate::mariadb::files_under;
-use crate::stand::{Stand, Way, connect, connect_as, scale};
 
 const WAYS: [Way; 3] = [Way::Unix, Way::Plain, Way::Tls];
 
-fn stands() -> Vec<Stand> {
-    Stand::all(Engine::MySql)
+fn fixtures() -> Vec<Fixture> {
+    Fixture::all(Engine::MySql)
 }
 
 /// The authentication by which a client logged in.
@@ -50,10 +50,10 @@ fn as_control(server: &Server, sql: &str) {
 
 #[test]
 fn a_server_serves_every_path_and_leaves_no_files() {
-    for stand in stands() {
+    for fixture in fixtures() {
         let server =
-            stand.start(&Tables { sysbench: Some(scale(1_500)), ..Tables::default() }, None).unwrap();
-        assert_eq!(server.version().split('.').next(), stand.build.version.split('.').next());
+            fixture.start(&Tables { sysbench: Some(scale(1_500)), ..Tables::default() }, None).unwrap();
+        assert_eq!(server.version().split('.').next(), fixture.build.version.split('.').next());
         assert!(server.tls_library().unwrap().starts_with("OpenSSL "), "{:?}", server.tls_library());
         server.prewarm().unwrap();
         let misses = server.buffer_misses().unwrap().unwrap();
@@ -65,17 +65,17 @@ fn a_server_serves_every_path_and_leaves_no_files() {
         let identity = ProcessIdentity::of(server.pid()).unwrap();
         assert_eq!(server.stop().unwrap(), ProcessEnd::Terminated);
         assert!(!identity.is_alive());
-        let scratch = stand.lab.scratch().path().to_owned();
+        let scratch = fixture.lab.scratch().path().to_owned();
         assert!(!scratch.join("t1").exists());
-        drop(stand);
+        drop(fixture);
         assert!(!scratch.exists());
     }
 }
 
 #[test]
 fn each_account_logs_in_by_its_authentication() {
-    for stand in stands() {
-        let mut server = stand.start(&Tables::default(), None).unwrap();
+    for fixture in fixtures() {
+        let mut server = fixture.start(&Tables::default(), None).unwrap();
         for (auth, label) in
             [(Auth::CachingSha2, "caching-sha2"), (Auth::Native, "native"), (Auth::Trust, "empty")]
         {
@@ -104,8 +104,8 @@ fn each_account_logs_in_by_its_authentication() {
 
 #[test]
 fn the_password_cache_is_filled_again() {
-    for stand in stands() {
-        let mut server = stand.start(&Tables::default(), None).unwrap();
+    for fixture in fixtures() {
+        let mut server = fixture.start(&Tables::default(), None).unwrap();
         for _ in 0..2 {
             for way in WAYS {
                 assert_eq!(logged_in(&server, Auth::CachingSha2, way).as_deref(), Ok("caching-sha2"));
@@ -156,10 +156,10 @@ fn key_seen(server: &Server, version: tls::TlsVersion, security_level: SecurityL
 
 #[test]
 fn every_key_can_be_installed() {
-    for stand in stands() {
+    for fixture in fixtures() {
         // With and without the OpenSSL configuration for weak keys.
         for strength in [SecurityLevel::Default, SecurityLevel::Weak] {
-            let mut server = stand.start_with(strength, &[]).unwrap();
+            let mut server = fixture.start_with(strength, &[]).unwrap();
             // OpenSSL 3 refuses weak keys without that configuration.
             let is_old = server.tls_library().unwrap().starts_with("OpenSSL 1.1.1");
             let accepts_weak = strength == SecurityLevel::Weak || is_old;
@@ -178,7 +178,7 @@ fn every_key_can_be_installed() {
 
 #[test]
 fn settings_are_the_explicit_ones_without_paths() {
-    for stand in stands() {
+    for fixture in fixtures() {
         let asked = [
             "mysql.innodb-buffer-pool-size=64M",
             "mysql.innodb_flush_log_at_trx_commit=2",
@@ -186,7 +186,7 @@ fn settings_are_the_explicit_ones_without_paths() {
             // A setting of another engine.
             "mariadb.innodb_buffer_pool_size=32M",
         ];
-        let server = stand.start_with(SecurityLevel::Default, &asked).unwrap();
+        let server = fixture.start_with(SecurityLevel::Default, &asked).unwrap();
         assert_eq!(server.unmet_settings(), [""; 0]);
         let settings = server.settings();
         assert_eq!(settings["innodb_buffer_pool_size"], "67108864");
@@ -202,13 +202,13 @@ fn settings_are_the_explicit_ones_without_paths() {
 
 #[test]
 fn settings_without_effect_are_reported() {
-    for stand in stands() {
+    for fixture in fixtures() {
         // The server limits the value, with a warning in the log only.
-        let server = stand.start_with(SecurityLevel::Default, &["mysql.back_log=99999999"]).unwrap();
+        let server = fixture.start_with(SecurityLevel::Default, &["mysql.back_log=99999999"]).unwrap();
         let [said] = server.unmet_settings() else { panic!("{:?}", server.unmet_settings()) };
         assert!(said.starts_with("mysql.back_log=99999999 did not take effect: MySQL "), "{said}");
         drop(server);
-        match stand.start_with(SecurityLevel::Default, &["mysql.innodb_bufer_pool_size=64M"]) {
+        match fixture.start_with(SecurityLevel::Default, &["mysql.innodb_bufer_pool_size=64M"]) {
             Err(Error::Host(ciphertoll_host::Error::Died { log_end, .. })) => {
                 assert!(log_end.contains("innodb_bufer_pool_size"), "{log_end}");
             }
@@ -219,8 +219,8 @@ fn settings_without_effect_are_reported() {
 
 #[test]
 fn logins_without_the_password_are_refused() {
-    for stand in stands() {
-        let server = stand.start(&Tables::default(), None).unwrap();
+    for fixture in fixtures() {
+        let server = fixture.start(&Tables::default(), None).unwrap();
         for user in
             ["root", "ciphertoll", "ciphertoll_control", "mysql.sys", "mysql.session", "mysql.infoschema", ""]
         {
@@ -236,14 +236,14 @@ fn logins_without_the_password_are_refused() {
 
 #[test]
 fn secrets_are_in_private_files_and_in_no_argument_or_log() {
-    for stand in stands() {
-        let mut server = stand.start(&Tables::default(), None).unwrap();
+    for fixture in fixtures() {
+        let mut server = fixture.start(&Tables::default(), None).unwrap();
         for auth in [Auth::Trust, Auth::Cert] {
             server.prepare_auth(auth).unwrap();
         }
         let password = fs::read_to_string(server.password_file()).unwrap();
         let arguments = fs::read_to_string(format!("/proc/{}/cmdline", server.pid())).unwrap();
-        let log = fs::read_to_string(stand.log()).unwrap();
+        let log = fs::read_to_string(fixture.log()).unwrap();
         assert!(!arguments.contains(&password) && !log.contains(&password));
         let root = server.password_file().parent().unwrap().to_owned();
         let owner = fs::metadata(root.join("data")).unwrap().uid();
@@ -265,8 +265,8 @@ fn secrets_are_in_private_files_and_in_no_argument_or_log() {
 
 #[test]
 fn a_killed_server_is_reported_and_the_next_one_caches_logins() {
-    for stand in stands() {
-        let mut server = stand.start(&Tables::default(), None).unwrap();
+    for fixture in fixtures() {
+        let mut server = fixture.start(&Tables::default(), None).unwrap();
         let identity = ProcessIdentity::of(server.pid()).unwrap();
         nix::sys::signal::kill(nix::unistd::Pid::from_raw(server.pid()), nix::sys::signal::Signal::SIGKILL)
             .unwrap();
@@ -274,10 +274,10 @@ fn a_killed_server_is_reported_and_the_next_one_caches_logins() {
         assert!(!server.is_alive());
         let error = server.check_alive().unwrap_err().to_string();
         assert!(error.contains("MySQL") && error.contains("signal: 9"), "{error}");
-        let scratch = stand.lab.scratch().path().join("t1");
+        let scratch = fixture.lab.scratch().path().join("t1");
         drop(server);
         assert!(!scratch.exists());
-        let server = stand.start(&Tables::default(), None).unwrap();
+        let server = fixture.start(&Tables::default(), None).unwrap();
         assert_eq!(logged_in(&server, Auth::CachingSha2, Way::Plain).as_deref(), Ok("caching-sha2"));
     }
 }

@@ -8,7 +8,7 @@ use nix::sched::{CpuSet, sched_getaffinity};
 use nix::unistd::Pid;
 
 use crate::common::QueryText;
-use crate::stand::{Stand, Way, connect};
+use crate::fixture::{Fixture, Way, connect};
 
 fn processors_of(pid: i32) -> Vec<u16> {
     let set = sched_getaffinity(Pid::from_raw(pid)).expect("a process of ours");
@@ -19,8 +19,8 @@ fn processors_of(pid: i32) -> Vec<u16> {
 #[test]
 fn all_processes_of_a_pinned_server_have_its_affinity() {
     let Some(apart) = split_processors() else { return not_for_all("there is one processor only") };
-    for stand in Engine::SQL.into_iter().flat_map(Stand::all) {
-        let server = stand.start(&Tables::default(), Some(apart.server.clone())).unwrap();
+    for fixture in Engine::SQL.into_iter().flat_map(Fixture::all) {
+        let server = fixture.start(&Tables::default(), Some(apart.server.clone())).unwrap();
         assert_eq!(processors_of(server.pid()), apart.server);
         if server.engine() == Engine::Postgres {
             let default = Auth::default_of(Engine::Postgres);
@@ -29,7 +29,7 @@ fn all_processes_of_a_pinned_server_have_its_affinity() {
             assert_eq!(processors_of(backend.parse().unwrap()), apart.server);
         }
         drop(server);
-        let server = stand.start(&Tables::default(), None).unwrap();
+        let server = fixture.start(&Tables::default(), None).unwrap();
         assert_eq!(processors_of(server.pid()), processors_of(std::process::id().cast_signed()));
     }
 }

@@ -9,8 +9,8 @@ use ciphertoll_model::{Auth, Endpoint, Engine, Group, SecurityLevel, ServerLevel
 use ciphertoll_net::tls;
 use ciphertoll_skip::{missing, only_in_full};
 
-use crate::stand::Stand;
-use crate::visitor::Visitor;
+use crate::fixture::Fixture;
+use crate::test_client::TestClient;
 
 /// DER encodings of ECDSA signatures differ by a few bytes.
 const ECDSA_BYTES: u64 = 8;
@@ -66,13 +66,14 @@ fn plaintext_bytes(server: &Server, address: SocketAddr) -> u64 {
 
 fn expect(level: &str, kinds: &[(&str, &str)]) {
     let level: ServerLevel = level.parse().expect("a level");
-    let stand = Stand::of(&level).expect("it was found");
-    let mut server = stand.start_with(SecurityLevel::Default, &[]).unwrap();
+    let fixture = Fixture::of(&level).expect("it was found");
+    let mut server = fixture.start_with(SecurityLevel::Default, &[]).unwrap();
     for &(path, signature) in kinds {
-        let visitor = Visitor::new(&format!("{path}+client=rustls"), Auth::default_of(level.engine));
-        visitor.prepare(&mut server).unwrap_or_else(|error| panic!("{path}: {error}"));
-        let tls = visitor.path.as_tls().unwrap();
-        let mut client = visitor.connect(&server, |_| ()).unwrap_or_else(|error| panic!("{path}: {error}"));
+        let test_client = TestClient::new(&format!("{path}+client=rustls"), Auth::default_of(level.engine));
+        test_client.prepare(&mut server).unwrap_or_else(|error| panic!("{path}: {error}"));
+        let tls = test_client.path.as_tls().unwrap();
+        let mut client =
+            test_client.connect(&server, |_| ()).unwrap_or_else(|error| panic!("{path}: {error}"));
         client.query("SELECT 1").expect("an answer");
         let negotiated = client.negotiated().expect("TLS");
         let key = tls.key.unwrap().label();
@@ -150,9 +151,9 @@ fn an_ml_dsa_certificate_of_another_authority_is_refused() {
         return;
     }
     let level: ServerLevel = "mariadb-11.8".parse().unwrap();
-    let stand = Stand::of(&level).unwrap();
-    let mut server = stand.start_with(SecurityLevel::Default, &[]).unwrap();
-    let of = |path: &str| Visitor::new(path, Auth::Native);
+    let fixture = Fixture::of(&level).unwrap();
+    let mut server = fixture.start_with(SecurityLevel::Default, &[]).unwrap();
+    let of = |path: &str| TestClient::new(path, Auth::Native);
     let classical = of("tls1.3-p256+client=rustls");
     classical.prepare(&mut server).unwrap();
     let other_authority = server.ca_file();
@@ -171,14 +172,14 @@ fn mysql_9_7_has_no_post_quantum_tls() {
         return;
     }
     let level: ServerLevel = "mysql-9.7".parse().unwrap();
-    let stand = Stand::of(&level).unwrap();
-    let server = stand.start_with(SecurityLevel::Default, &[]).unwrap();
+    let fixture = Fixture::of(&level).unwrap();
+    let server = fixture.start_with(SecurityLevel::Default, &[]).unwrap();
     for path in ["tls1.3-p256+group=x25519mlkem768+client=rustls", "tls1.3-mldsa65+client=rustls"] {
-        let visitor = Visitor::new(path, Auth::CachingSha2);
-        let refused = server.prepare_tls(visitor.path.as_tls().unwrap());
+        let test_client = TestClient::new(path, Auth::CachingSha2);
+        let refused = server.prepare_tls(test_client.path.as_tls().unwrap());
         assert!(matches!(refused, Err(Error::TlsUnavailable(_))), "{path}: {refused:?}");
     }
     // The server itself refuses the group, too.
-    let hybrid = Visitor::new("tls1.3-p256+group=x25519mlkem768+client=rustls", Auth::CachingSha2);
+    let hybrid = TestClient::new("tls1.3-p256+group=x25519mlkem768+client=rustls", Auth::CachingSha2);
     assert!(hybrid.connect(&server, |_| ()).is_err());
 }

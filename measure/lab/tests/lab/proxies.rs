@@ -26,23 +26,23 @@ use ciphertoll_wire::{Secret, postgres};
 
 use crate::capture::{Capture, MARKER};
 use crate::common::{self, QueryText};
-use crate::stand::{Stand, Way, connect};
+use crate::fixture::{Fixture, Way, connect};
 
 const RTT: Link = Link::Emulated(LinkShape::of_rtt_us(2_000));
 /// Number of clients, each with one query.
 const VISITS: u64 = 40;
 
 /// A PostgreSQL behind a link.
-struct Site {
+struct LinkedServer {
     // Dropped in this order: the link owns the server's network.
     server: Server,
     link: LinkProcess,
-    stand: Stand,
+    fixture: Fixture,
 }
 
-impl Site {
+impl LinkedServer {
     fn make() -> Option<Self> {
-        let mut stand = Stand::of(&ServerLevel::of(Engine::Postgres))?;
+        let mut fixture = Fixture::of(&ServerLevel::of(Engine::Postgres))?;
         let mut link = match LinkProcess::start(&common::helper(), Some(LinkKind::Ring)) {
             Ok(link) => link,
             Err(error) => {
@@ -50,15 +50,15 @@ impl Site {
                 return None;
             }
         };
-        stand.lab.move_servers_to(link.servers().expect("a network").clone());
-        let mut server = stand.start(&Tables::default(), None).expect("a server");
+        fixture.lab.move_servers_to(link.servers().expect("a network").clone());
+        let mut server = fixture.start(&Tables::default(), None).expect("a server");
         server.prepare_auth(Auth::Trust).expect("an account");
         link.set(LinkShape::of_rtt_us(2_000)).expect("a link");
-        Some(Self { server, link, stand })
+        Some(Self { server, link, fixture })
     }
 
     fn logs(&self) -> PathBuf {
-        self.stand.log().parent().expect("a directory").to_owned()
+        self.fixture.log().parent().expect("a directory").to_owned()
     }
 
     fn proxy(&mut self, proxy: Proxy, account: &ClientAccount, number: usize) -> Result<RunningProxy, Error> {
@@ -77,7 +77,7 @@ impl Site {
             processors: None,
             logs: &self.logs(),
         };
-        self.stand.lab.start_proxy(&start)
+        self.fixture.lab.start_proxy(&start)
     }
 
     /// Runs psql at the clients' end of the link, without TLS.
@@ -105,7 +105,7 @@ impl Site {
             log: self.logs().join("psql.log"),
         };
         let mut client =
-            Child::spawn(self.stand.lab.scratch(), &common::helper(), &launch).expect("a client");
+            Child::spawn(self.fixture.lab.scratch(), &common::helper(), &launch).expect("a client");
         let ended = client.wait(Duration::from_mins(2)).expect("its end");
         assert!(ended.is_some_and(|status| status.success()), "{}", client.output());
         client.output()
@@ -161,26 +161,26 @@ pub(crate) fn here(started: Result<RunningProxy, Error>, proxy: Proxy) -> Option
 
 #[test]
 fn pooled_connections_are_few_and_encrypted() {
-    let Some(mut site) = Site::make() else { return };
+    let Some(mut linked) = LinkedServer::make() else { return };
     // Without a proxy, the capture sees the marker.
-    let capture = Capture::begin(site.link.clients().expect("a network"));
-    assert!(site.ask_directly().contains(MARKER));
+    let capture = Capture::begin(linked.link.clients().expect("a network"));
+    assert!(linked.ask_directly().contains(MARKER));
     assert!(capture.end().1, "in plaintext the marker goes over the link");
     let auth = Auth::default_of(Engine::Postgres);
-    site.server.prepare_auth(auth).expect("an account");
-    let account = site.server.account(auth);
+    linked.server.prepare_auth(auth).expect("an account");
+    let account = linked.server.account(auth);
     for (number, proxy) in proxies().into_iter().enumerate() {
-        let before = site.server.connection_counts().expect("counters");
-        let started = site.proxy(proxy, &account, number);
+        let before = linked.server.connection_counts().expect("counters");
+        let started = linked.proxy(proxy, &account, number);
         let Some(running) = here(started, proxy) else { continue };
-        let capture = Capture::begin(site.link.clients().expect("a network"));
+        let capture = Capture::begin(linked.link.clients().expect("a network"));
         for _ in 0..VISITS {
-            assert_eq!(visit(&running, &account, site.server.database()), MARKER, "{proxy}");
+            assert_eq!(visit(&running, &account, linked.server.database()), MARKER, "{proxy}");
         }
         let (bytes, seen) = capture.end();
         assert!(bytes > MARKER.len() * VISITS as usize, "{proxy}: {bytes} bytes went over the link");
         assert!(!seen, "{proxy}: the marker can be read on the way");
-        let watcher = site.server.connection_monitor(&account.user).expect("a connection");
+        let watcher = linked.server.connection_monitor(&account.user).expect("a connection");
         let standing = watcher.expect("PostgreSQL tells").list().expect("an answer");
         assert!(!standing.is_empty(), "{proxy}");
         for one in standing.iter().map(|standing| &standing.leg).chain([running.leg()]) {
@@ -192,7 +192,7 @@ fn pooled_connections_are_few_and_encrypted() {
         // A pooled backend publishes its counters when it ends, which is late on a busy machine.
         let deadline = Instant::now() + Duration::from_mins(1);
         let came = loop {
-            let came = site.server.connection_counts().expect("counters").since(before);
+            let came = linked.server.connection_counts().expect("counters").since(before);
             if came.requests.is_none_or(|requests| requests >= VISITS) || Instant::now() >= deadline {
                 break came;
             }
@@ -207,13 +207,13 @@ fn pooled_connections_are_few_and_encrypted() {
 
 #[test]
 fn a_proxy_leaves_no_files_and_its_password_is_private() {
-    let Some(mut site) = Site::make() else { return };
+    let Some(mut linked) = LinkedServer::make() else { return };
     let auth = Auth::default_of(Engine::Postgres);
-    let account = site.server.account(auth);
+    let account = linked.server.account(auth);
     let password = fs::read_to_string(&account.password_file).expect("the password");
     assert!(!password.is_empty());
     for (number, proxy) in proxies().into_iter().enumerate() {
-        let started = site.proxy(proxy, &account, number);
+        let started = linked.proxy(proxy, &account, number);
         let Some(mut running) = here(started, proxy) else { continue };
         running.check().unwrap_or_else(|error| panic!("{proxy}: {error}"));
         assert!(running.setup_time() > Duration::ZERO);
@@ -223,7 +223,7 @@ fn a_proxy_leaves_no_files_and_its_password_is_private() {
             let shows = seen.windows(password.len()).any(|part| part == password.as_bytes());
             assert!(!shows, "{proxy}: the password is in its {of_process}");
         }
-        let place = site.stand.lab.scratch().path().join(format!("q{number}"));
+        let place = linked.fixture.lab.scratch().path().join(format!("q{number}"));
         assert_private(&place, &password);
         drop(running);
         assert!(!Path::new(&format!("/proc/{pid}")).exists(), "{proxy}: process {pid} is left");
@@ -245,7 +245,7 @@ pub(crate) fn assert_private(place: &Path, password: &str) {
 
 /// A proxy for clients on loopback, with `account`, to a server at `behind`.
 fn start_to(
-    stand: &Stand,
+    fixture: &Fixture,
     server: &Server,
     proxy: Proxy,
     behind: &Endpoint,
@@ -253,8 +253,8 @@ fn start_to(
     name: &str,
 ) -> Result<RunningProxy, Error> {
     let Endpoint::Tcp(behind) = behind else { panic!("a server listens on TCP") };
-    let log = stand.log();
-    stand.lab.start_proxy(&ProxyStart {
+    let log = fixture.log();
+    fixture.lab.start_proxy(&ProxyStart {
         proxy,
         server,
         behind: *behind,
@@ -279,7 +279,7 @@ fn a_server_of_another_authority_is_refused() {
         (Engine::MySql, &["proxy", "proxysql", "mysqlrouter"][..]),
     ] {
         let level = ServerLevel::of(engine);
-        let (Some(own), Some(other)) = (Stand::of(&level), Stand::of(&level)) else { continue };
+        let (Some(own), Some(other)) = (Fixture::of(&level), Fixture::of(&level)) else { continue };
         let mut server = own.start(&Tables::default(), None).expect("a server");
         let mut impostor = other.start(&Tables::default(), None).expect("another server");
         for server in [&mut server, &mut impostor] {
@@ -302,13 +302,13 @@ fn a_server_of_another_name_is_refused_unless_documented() {
         (Engine::Postgres, &[("proxy", true), ("odyssey", false)][..]),
         (Engine::MariaDb, &[("proxy", true), ("proxysql", false)][..]),
     ] {
-        let Some(stand) = Stand::of(&ServerLevel::of(engine)) else { continue };
-        let mut server = stand.start(&Tables::default(), None).expect("a server");
+        let Some(fixture) = Fixture::of(&ServerLevel::of(engine)) else { continue };
+        let mut server = fixture.start(&Tables::default(), None).expect("a server");
         server.prepare_auth(Auth::Trust).expect("an account");
         let other = Endpoint::Tcp(forward_to(&server));
         for (number, (path, verifies)) in proxies.iter().enumerate() {
             let proxy = proxy_of(path);
-            let started = start_to(&stand, &server, proxy, &other, Auth::Trust, &format!("n{number}"));
+            let started = start_to(&fixture, &server, proxy, &other, Auth::Trust, &format!("n{number}"));
             match started {
                 Err(error) if error.exit_code() != ExitCode::NothingRan => {
                     assert!(*verifies, "{proxy}: {error}");
@@ -346,15 +346,15 @@ fn forward_to(server: &Server) -> SocketAddr {
 
 #[test]
 fn mysql_router_pools_encrypted_connections() {
-    let Some(stand) = Stand::of(&ServerLevel::of(Engine::MySql)) else { return };
-    let server = stand.start(&Tables::default(), None).expect("a server");
+    let Some(fixture) = Fixture::of(&ServerLevel::of(Engine::MySql)) else { return };
+    let server = fixture.start(&Tables::default(), None).expect("a server");
     let auth = Auth::default_of(Engine::MySql);
     for (number, path) in
         ["mysqlrouter", "mysqlrouter+mode=transaction", "mysqlrouter+front=tcp"].into_iter().enumerate()
     {
         let proxy = proxy_of(path);
         let before = server.connection_counts().expect("counters");
-        let started = start_to(&stand, &server, proxy, &server.tcp_endpoint(), auth, &format!("r{number}"));
+        let started = start_to(&fixture, &server, proxy, &server.tcp_endpoint(), auth, &format!("r{number}"));
         let Some(mut running) = here(started, proxy) else { continue };
         for _ in 0..VISITS {
             let leg = running.connect_through(&server).expect("a client");
@@ -370,12 +370,12 @@ fn mysql_router_pools_encrypted_connections() {
 
 #[test]
 fn a_missing_or_unsuitable_proxy_is_an_error() {
-    let Some(stand) = Stand::of(&ServerLevel::of(Engine::MariaDb)) else { return };
-    let server = stand.start(&Tables::default(), None).expect("a server");
+    let Some(fixture) = Fixture::of(&ServerLevel::of(Engine::MariaDb)) else { return };
+    let server = fixture.start(&Tables::default(), None).expect("a server");
     let account = server.account(Auth::default_of(Engine::MariaDb));
     let Endpoint::Tcp(behind) = server.tcp_endpoint() else { panic!("a server listens on TCP") };
     let path: NetworkPath = "pgbouncer".parse().unwrap();
-    let log = stand.log();
+    let log = fixture.log();
     let start = ProxyStart {
         proxy: path.as_proxy().expect("a proxy"),
         server: &server,
@@ -389,10 +389,10 @@ fn a_missing_or_unsuitable_proxy_is_an_error() {
         processors: None,
         logs: log.parent().expect("a directory"),
     };
-    let Err(error) = stand.lab.start_proxy(&start) else { panic!("PgBouncer speaks no MySQL") };
+    let Err(error) = fixture.lab.start_proxy(&start) else { panic!("PgBouncer speaks no MySQL") };
     let told = error.to_string();
     assert!(["pgbouncer", "PgBouncer", "log in"].iter().any(|word| told.contains(word)), "{told}");
-    assert!(!stand.lab.scratch().path().join("q1").exists(), "its files are left");
+    assert!(!fixture.lab.scratch().path().join("q1").exists(), "its files are left");
 }
 
 /// Gates rely on the server's counters of connections, TLS handshakes and requests.
@@ -400,8 +400,8 @@ fn a_missing_or_unsuitable_proxy_is_an_error() {
 fn servers_count_connections() {
     const EACH: u64 = 5;
     for engine in Engine::SQL {
-        let Some(stand) = Stand::of(&ServerLevel::of(engine)) else { continue };
-        let server = stand.start(&Tables::default(), None).expect("a server");
+        let Some(fixture) = Fixture::of(&ServerLevel::of(engine)) else { continue };
+        let server = fixture.start(&Tables::default(), None).expect("a server");
         let before = server.connection_counts().expect("counters");
         for way in [Way::Unix, Way::Plain, Way::Tls] {
             for _ in 0..EACH {

@@ -20,8 +20,8 @@ use ciphertoll_wire::{Secret, mysql};
 use ciphertoll_skip::missing;
 
 use crate::common::{self, QueryText};
+use crate::fixture::Fixture;
 use crate::proxies::{assert_private, here, proxy_of};
-use crate::stand::Stand;
 
 /// Number of clients that are connected at the same time.
 const CLIENTS: u16 = 8;
@@ -31,34 +31,34 @@ const LONG_RTT_US: u32 = 500_000;
 const LONG: LinkShape = LinkShape::of_rtt_us(LONG_RTT_US);
 
 /// A server, perhaps behind a link.
-struct Site {
+struct LinkedServer {
     // Dropped in this order: the link owns the server's network.
     server: Server,
     link: Option<LinkProcess>,
-    stand: Stand,
+    fixture: Fixture,
 }
 
-impl Site {
+impl LinkedServer {
     fn all() -> impl Iterator<Item = Self> {
         [Engine::MariaDb, Engine::MySql].into_iter().flat_map(Self::of)
     }
 
     fn of(engine: Engine) -> impl Iterator<Item = Self> {
-        Stand::all(engine).into_iter().map(|stand| {
-            let server = stand.start(&Tables::default(), None).expect("a server");
-            Self { server, link: None, stand }
+        Fixture::all(engine).into_iter().map(|fixture| {
+            let server = fixture.start(&Tables::default(), None).expect("a server");
+            Self { server, link: None, fixture }
         })
     }
 
     /// MariaDB behind a long link; prints a reason to skip if there is none.
     fn behind_a_long_link() -> Option<Self> {
-        let mut stand = Stand::of(&ServerLevel::of(Engine::MariaDb))?;
+        let mut fixture = Fixture::of(&ServerLevel::of(Engine::MariaDb))?;
         let mut link =
             LinkProcess::start(&common::helper(), Some(LinkKind::Ring)).inspect_err(missing).ok()?;
-        stand.lab.move_servers_to(link.servers().expect("a network").clone());
-        let server = stand.start(&Tables::default(), None).expect("a server");
+        fixture.lab.move_servers_to(link.servers().expect("a network").clone());
+        let server = fixture.start(&Tables::default(), None).expect("a server");
         link.set(LONG).expect("a link");
-        Some(Self { server, link: Some(link), stand })
+        Some(Self { server, link: Some(link), fixture })
     }
 
     /// The proxy on this path for [`CLIENTS`] clients; `None` if ProxySQL is not installed.
@@ -68,8 +68,8 @@ impl Site {
             None => self.server.tcp_endpoint(),
         };
         let Endpoint::Tcp(behind) = behind else { panic!("a server listens on TCP") };
-        let (proxy, log) = (proxy_of(path), self.stand.log());
-        let started = self.stand.lab.start_proxy(&ProxyStart {
+        let (proxy, log) = (proxy_of(path), self.fixture.log());
+        let started = self.fixture.lab.start_proxy(&ProxyStart {
             proxy,
             server: &self.server,
             behind,
@@ -106,9 +106,9 @@ impl Site {
 
 #[test]
 fn proxysql_pools_encrypted_connections() {
-    for site in Site::all() {
+    for linked in LinkedServer::all() {
         for path in ["proxysql", "proxysql+mode=transaction", "proxysql+front=tcp"] {
-            if pooled(&site, path, Duration::ZERO).is_none() {
+            if pooled(&linked, path, Duration::ZERO).is_none() {
                 return;
             }
         }
@@ -118,22 +118,22 @@ fn proxysql_pools_encrypted_connections() {
 /// Every 10 s it checks the connections that no client uses.
 #[test]
 fn proxysql_keeps_connections_that_no_client_uses() {
-    for site in Site::of(Engine::MariaDb) {
-        pooled(&site, "proxysql+mode=transaction", Duration::from_secs(21));
+    for linked in LinkedServer::of(Engine::MariaDb) {
+        pooled(&linked, "proxysql+mode=transaction", Duration::from_secs(21));
     }
 }
 
 /// Checks the server's connections of a proxy, with [`CLIENTS`] new clients again and again for at least this time. `None`
 /// if ProxySQL is not installed.
-fn pooled(site: &Site, path: &str, time: Duration) -> Option<()> {
+fn pooled(linked: &LinkedServer, path: &str, time: Duration) -> Option<()> {
     const ROUNDS: u64 = 10;
-    let before = site.server.connection_counts().expect("counters");
-    let mut running = site.proxy(path, "q1")?;
+    let before = linked.server.connection_counts().expect("counters");
+    let mut running = linked.proxy(path, "q1")?;
     assert_eq!(running.leg().tls_version.as_deref(), Some("tls1.3"), "{path}");
     assert_eq!(running.leg().key.as_deref(), Some("p256"), "{path}");
     let (began, mut rounds) = (Instant::now(), 0);
     while rounds < ROUNDS || began.elapsed() < time {
-        let mut clients: Vec<Client> = (0..CLIENTS).map(|_| site.client(&running)).collect();
+        let mut clients: Vec<Client> = (0..CLIENTS).map(|_| linked.client(&running)).collect();
         for client in &mut clients {
             // Its connection is not another client's before the transaction has ended.
             client.execute("BEGIN").expect("a transaction");
@@ -147,7 +147,7 @@ fn pooled(site: &Site, path: &str, time: Duration) -> Option<()> {
     }
     running.check().unwrap_or_else(|error| panic!("{path}: {error}"));
     drop(running);
-    let came = site.server.connection_counts().expect("counters").since(before);
+    let came = linked.server.connection_counts().expect("counters").since(before);
     let (connections, most) = (came.connections.expect("the server counts them"), 2 * u64::from(CLIENTS));
     assert!(connections <= most, "{path}: {connections} for {CLIENTS} clients, {rounds} times");
     assert_eq!(came.unencrypted(), Some(0), "{path}: {came:?}");
@@ -156,8 +156,8 @@ fn pooled(site: &Site, path: &str, time: Duration) -> Option<()> {
 
 #[test]
 fn proxysql_logs_in_over_a_long_link() {
-    let Some(site) = Site::behind_a_long_link() else { return };
-    let Some(running) = site.proxy("proxysql", "q1") else { return };
+    let Some(linked) = LinkedServer::behind_a_long_link() else { return };
+    let Some(running) = linked.proxy("proxysql", "q1") else { return };
     assert!(running.setup_time() > Duration::from_micros(3 * u64::from(LONG_RTT_US)));
 }
 
@@ -165,12 +165,12 @@ fn proxysql_logs_in_over_a_long_link() {
 #[test]
 fn the_state_that_clients_leave_is_reset_in_session_mode_only() {
     const CLIENTS_EACH: usize = 40;
-    for site in Site::of(Engine::MariaDb) {
+    for linked in LinkedServer::of(Engine::MariaDb) {
         for path in ["proxysql", "proxysql+mode=transaction"] {
-            let Some(running) = site.proxy(path, "q1") else { return };
+            let Some(running) = linked.proxy(path, "q1") else { return };
             let mut seen = 0;
             for _ in 0..CLIENTS_EACH {
-                let mut client = site.client(&running);
+                let mut client = linked.client(&running);
                 let table = "EXECUTE IMMEDIATE 'CREATE TEMPORARY TABLE left_behind AS SELECT 1'";
                 if client.execute(table).is_err() {
                     seen += 1;
@@ -187,14 +187,14 @@ fn the_state_that_clients_leave_is_reset_in_session_mode_only() {
 
 #[test]
 fn only_its_user_reaches_proxysql_and_its_password_is_private() {
-    for site in Site::all() {
-        let account = site.server.account(Auth::default_of(site.server.engine()));
+    for linked in LinkedServer::all() {
+        let account = linked.server.account(Auth::default_of(linked.server.engine()));
         let password = fs::read_to_string(&account.password_file).expect("the password");
         assert!(!password.is_empty());
         for (path, ports) in [("proxysql", 0), ("proxysql+front=tcp", 1)] {
-            let Some(running) = site.proxy(path, "q2") else { return };
-            site.client(&running).close().expect("a close");
-            let (pid, place) = (running.pid(), site.stand.lab.scratch().path().join("q2"));
+            let Some(running) = linked.proxy(path, "q2") else { return };
+            linked.client(&running).close().expect("a close");
+            let (pid, place) = (running.pid(), linked.fixture.lab.scratch().path().join("q2"));
             let arguments = fs::read_to_string(format!("/proc/{pid}/cmdline")).expect("its arguments");
             assert!(arguments.split('\0').any(|argument| argument == "--no-version-check"), "{arguments}");
             wait_for_admin(&place);
@@ -207,7 +207,7 @@ fn only_its_user_reaches_proxysql_and_its_password_is_private() {
             assert_private(&place, &password);
             let mode = fs::metadata(place.join("run")).expect("its directory").permissions().mode();
             assert_eq!(mode & 0o077, 0, "{path}: others reach its sockets");
-            let logs = site.stand.log();
+            let logs = linked.fixture.log();
             for log in fs::read_dir(logs.parent().expect("a directory")).expect("logs").flatten() {
                 let text = fs::read(log.path()).unwrap_or_default();
                 let shows = text.windows(password.len()).any(|part| part == password.as_bytes());

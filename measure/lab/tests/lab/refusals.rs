@@ -7,8 +7,8 @@ use ciphertoll_lab::{Authority, Server, ServerStart, Tables};
 use ciphertoll_model::{Auth, SecurityLevel, ServerKey, ServerLevel};
 use ciphertoll_net::tls::{PeerName, Settings, TrustAnchors};
 
-use crate::stand::Stand;
-use crate::visitor::Visitor;
+use crate::fixture::Fixture;
+use crate::test_client::TestClient;
 
 /// Paths with all starts of TLS, with resumption, and with certificate chains.
 const PATHS: [&str; 12] = [
@@ -26,66 +26,68 @@ const PATHS: [&str; 12] = [
     "tls1.2-p256+mtls+chain=2",
 ];
 
-fn visitors(server: &mut Server) -> Vec<Visitor> {
+fn test_clients(server: &mut Server) -> Vec<TestClient> {
     let auth = Auth::default_of(server.engine());
     let libraries = ["", "+client=rustls"];
     let paths = PATHS.iter().flat_map(|path| libraries.map(|library| format!("{path}{library}")));
-    let visitors: Vec<Visitor> = paths
-        .map(|path| Visitor::new(&path, auth))
-        .filter(|visitor| visitor.path.as_tls().is_some_and(|tls| tls.impossible().is_none()))
-        .filter(|visitor| visitor.prepare(server).is_ok())
+    let test_clients: Vec<TestClient> = paths
+        .map(|path| TestClient::new(&path, auth))
+        .filter(|test_client| test_client.path.as_tls().is_some_and(|tls| tls.impossible().is_none()))
+        .filter(|test_client| test_client.prepare(server).is_ok())
         .collect();
-    assert!(visitors.len() >= 2 * (PATHS.len() - 5), "few paths are left: {}", visitors.len());
-    visitors
+    assert!(test_clients.len() >= 2 * (PATHS.len() - 5), "few paths are left: {}", test_clients.len());
+    test_clients
 }
 
 /// The reason of the refusal, which must come from verification.
-fn refusal(server: &Server, visitor: &Visitor, change: impl FnOnce(&mut Settings)) -> String {
-    let error = visitor.connect(server, change).err();
-    let error = error.unwrap_or_else(|| panic!("{}: the login succeeded", visitor.path)).to_string();
-    assert!(error.contains("does not verify"), "{}: {error}", visitor.path);
+fn refusal(server: &Server, test_client: &TestClient, change: impl FnOnce(&mut Settings)) -> String {
+    let error = test_client.connect(server, change).err();
+    let error = error.unwrap_or_else(|| panic!("{}: the login succeeded", test_client.path)).to_string();
+    assert!(error.contains("does not verify"), "{}: {error}", test_client.path);
     error
 }
 
 #[test]
 fn wrong_authority_wrong_name_and_expired_certificates_are_refused() {
     for level in ["mariadb", "mysql-8.0", "postgres", "postgres-18", "ferretdb"] {
-        let Some(stand) = Stand::of(&level.parse::<ServerLevel>().unwrap()) else { continue };
-        let mut server = start(&stand);
-        let visitors = visitors(&mut server);
-        let other = stand.lab.scratch().path().join("other-ca.pem");
+        let Some(fixture) = Fixture::of(&level.parse::<ServerLevel>().unwrap()) else { continue };
+        let mut server = start(&fixture);
+        let test_clients = test_clients(&mut server);
+        let other = fixture.lab.scratch().path().join("other-ca.pem");
         fs::write(&other, Authority::generate().unwrap().certificate_pem().unwrap()).unwrap();
-        for visitor in &visitors {
-            visitor.prepare(&mut server).unwrap();
-            visitor.connect(&server, |_| ()).unwrap_or_else(|error| panic!("{}: {error}", visitor.path));
+        for test_client in &test_clients {
+            test_client.prepare(&mut server).unwrap();
+            test_client
+                .connect(&server, |_| ())
+                .unwrap_or_else(|error| panic!("{}: {error}", test_client.path));
             let wrong_ca = |settings: &mut Settings| settings.anchors = TrustAnchors::File(other.clone());
-            refusal(&server, visitor, wrong_ca);
+            refusal(&server, test_client, wrong_ca);
             let wrong_host = |settings: &mut Settings| settings.peer = PeerName::from("db.example");
-            assert!(refusal(&server, visitor, wrong_host).contains("hostname mismatch"));
+            assert!(refusal(&server, test_client, wrong_host).contains("hostname mismatch"));
         }
         let authority = expire(&mut server);
-        for visitor in &visitors {
+        for test_client in &test_clients {
             // The certificate is expired from here on.
-            server.install_certificate(visitor.path.as_tls().unwrap()).unwrap();
+            server.install_certificate(test_client.path.as_tls().unwrap()).unwrap();
             let trusting = |settings: &mut Settings| settings.anchors = TrustAnchors::File(authority.clone());
-            assert!(refusal(&server, visitor, trusting).contains("expired"), "{}", visitor.path);
+            assert!(refusal(&server, test_client, trusting).contains("expired"), "{}", test_client.path);
         }
     }
 }
 
-fn start(stand: &Stand) -> Server {
-    let template = stand.lab.template(&stand.build, &Tables::default(), &mut |_| {}, &|| false).unwrap();
+fn start(fixture: &Fixture) -> Server {
+    let template = fixture.lab.template(&fixture.build, &Tables::default(), &mut |_| {}, &|| false).unwrap();
     let start = ServerStart {
-        build: &stand.build,
+        build: &fixture.build,
         template: &template,
         name: "t1",
         key: ServerKey::P384,
-        log: stand.lab.scratch().path().join("server.log"),
+        log: fixture.lab.scratch().path().join("server.log"),
         preferred_port: None,
         processors: None,
         strength: SecurityLevel::Obsolete,
     };
-    stand.lab.start(&start).unwrap()
+    fixture.lab.start(&start).unwrap()
 }
 
 /// Replaces the server's certificates with expired ones; returns their authority.

@@ -13,8 +13,8 @@ use ciphertoll_wire::session::Login;
 use crate::line::{DELAY, Line};
 use ciphertoll_skip::not_for_all;
 
-use crate::stand::Stand;
-use crate::visitor::Visitor;
+use crate::fixture::Fixture;
+use crate::test_client::TestClient;
 
 /// The query before the end of the connection.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -29,20 +29,20 @@ struct Counted {
     hello_retry: Option<bool>,
 }
 
-fn counted(server: &Server, visitor: &Visitor, then: Then) -> Counted {
+fn counted(server: &Server, test_client: &TestClient, then: Then) -> Counted {
     let Endpoint::Tcp(address) = server.tcp_endpoint() else { panic!("a TCP endpoint") };
-    let mut dialer = as_the_tool_does(visitor.dialer(server, None, |_| ()), server.engine());
-    let resumes = visitor.path.to_string().contains("+resume");
+    let mut dialer = as_the_tool_does(test_client.dialer(server, None, |_| ()), server.engine());
+    let resumes = test_client.path.to_string().contains("+resume");
     if resumes {
         Client::dial(&dialer).and_then(Client::close).expect("a connection that brings a session");
     }
     // If both ends send first, the client's first message must be sent before the server's arrives.
-    let eager = visitor.path.to_string().contains("+eager");
+    let eager = test_client.path.to_string().contains("+eager");
     let line = Line::to(address, if eager { DELAY * 5 } else { DELAY });
     dialer = Dialer { address: Address::Tcp(line.address), ..dialer };
-    let mut client = Client::dial(&dialer).unwrap_or_else(|error| panic!("{}: {error}", visitor.path));
+    let mut client = Client::dial(&dialer).unwrap_or_else(|error| panic!("{}: {error}", test_client.path));
     let negotiated = client.negotiated();
-    assert_eq!(negotiated.as_ref().is_some_and(|tls| tls.resumed), resumes, "{}", visitor.path);
+    assert_eq!(negotiated.as_ref().is_some_and(|tls| tls.resumed), resumes, "{}", test_client.path);
     if then == Then::OneQuery {
         client.query("SELECT 1").expect("an answer");
     }
@@ -60,13 +60,13 @@ fn as_the_tool_does(mut dialer: Dialer, engine: Engine) -> Dialer {
 }
 
 fn expect(level: &ServerLevel, strength: SecurityLevel, kinds: &[(&str, &str)]) {
-    let Some(stand) = Stand::of(level) else { return };
-    let mut server = stand.start_with(strength, &[]).unwrap();
-    let version = stand.build.version.clone();
+    let Some(fixture) = Fixture::of(level) else { return };
+    let mut server = fixture.start_with(strength, &[]).unwrap();
+    let version = fixture.build.version.clone();
     for &(path, auth) in kinds {
-        let visitor = Visitor::new(path, auth.parse::<Auth>().unwrap());
-        visitor.prepare(&mut server).unwrap_or_else(|error| panic!("{path} {auth}: {error}"));
-        let Counted { round_trips, hello_retry } = counted(&server, &visitor, Then::Nothing);
+        let test_client = TestClient::new(path, auth.parse::<Auth>().unwrap());
+        test_client.prepare(&mut server).unwrap_or_else(|error| panic!("{path} {auth}: {error}"));
+        let Counted { round_trips, hello_retry } = counted(&server, &test_client, Then::Nothing);
         let peer = ServerProperties {
             engine: level.engine,
             version: &version,
@@ -74,20 +74,20 @@ fn expect(level: &ServerLevel, strength: SecurityLevel, kinds: &[(&str, &str)]) 
             first_flight_bytes: None,
         };
         for peer in [peer, ServerProperties { hello_retry, ..peer }] {
-            let said = of_session(&peer, visitor.path, visitor.auth);
+            let said = of_session(&peer, test_client.path, test_client.auth);
             assert_eq!(said, u32::try_from(round_trips).ok(), "{level} {path} {auth}");
         }
     }
     let (path, auth) = kinds[0];
-    let visitor = Visitor::new(path, auth.parse::<Auth>().unwrap());
-    let [without, with] = [Then::Nothing, Then::OneQuery].map(|then| counted(&server, &visitor, then));
+    let test_client = TestClient::new(path, auth.parse::<Auth>().unwrap());
+    let [without, with] = [Then::Nothing, Then::OneQuery].map(|then| counted(&server, &test_client, then));
     assert_eq!(with.round_trips, without.round_trips + 1, "{level}: a query is one more");
 }
 
 #[test]
 fn to_mariadb() {
     let level = ServerLevel::of(Engine::MariaDb);
-    if Stand::of(&level).is_some_and(|stand| !stand.build.version.starts_with("10.11.")) {
+    if Fixture::of(&level).is_some_and(|fixture| !fixture.build.version.starts_with("10.11.")) {
         return not_for_all("the MariaDB here is another than 10.11");
     }
     expect(
@@ -143,7 +143,7 @@ fn to_mysql_8_0() {
 #[test]
 fn to_postgres_with_a_single_group() {
     let level = ServerLevel::of(Engine::Postgres);
-    if Stand::of(&level).is_some_and(|stand| !stand.build.version.starts_with("15.")) {
+    if Fixture::of(&level).is_some_and(|fixture| !fixture.build.version.starts_with("15.")) {
         return not_for_all("the PostgreSQL here is another than 15");
     }
     expect(
@@ -208,25 +208,25 @@ fn with_deprecated_tls_versions() {
 /// Plugins of newer versions, if they are installed.
 #[test]
 fn with_plugins_of_mariadb() {
-    for stand in Stand::all(Engine::MariaDb) {
-        let mut server = stand.start(&Tables::default(), None).unwrap();
+    for fixture in Fixture::all(Engine::MariaDb) {
+        let mut server = fixture.start(&Tables::default(), None).unwrap();
         for (path, auth) in
             [("plain", "ed25519"), ("tls1.3-p256", "ed25519"), ("plain", "parsec"), ("tls1.3-p256", "parsec")]
         {
-            let visitor = Visitor::new(path, auth.parse::<Auth>().unwrap());
-            if let Err(error) = visitor.prepare(&mut server) {
+            let test_client = TestClient::new(path, auth.parse::<Auth>().unwrap());
+            if let Err(error) = test_client.prepare(&mut server) {
                 not_for_all(&error);
                 continue;
             }
-            let Counted { round_trips, hello_retry } = counted(&server, &visitor, Then::Nothing);
+            let Counted { round_trips, hello_retry } = counted(&server, &test_client, Then::Nothing);
             let peer = ServerProperties {
                 engine: Engine::MariaDb,
-                version: &stand.build.version,
+                version: &fixture.build.version,
                 hello_retry,
                 first_flight_bytes: None,
             };
-            let said = of_session(&peer, visitor.path, visitor.auth);
-            assert_eq!(said, u32::try_from(round_trips).ok(), "{} {path} {auth}", stand.build.version);
+            let said = of_session(&peer, test_client.path, test_client.auth);
+            assert_eq!(said, u32::try_from(round_trips).ok(), "{} {path} {auth}", fixture.build.version);
         }
     }
 }

@@ -13,7 +13,7 @@ use ciphertoll_net::blocking::Client;
 use ciphertoll_wire::session::Login;
 use ciphertoll_wire::{Secret, postgres};
 
-use crate::stand::{Stand, Way, connect};
+use crate::fixture::{Fixture, Way, connect};
 
 const NAME: &str = "there";
 /// Of each connection of the client.
@@ -60,8 +60,8 @@ fn assert_is_of(load: &ServerLoad, connects: u64, engine: Engine) {
 
 #[test]
 fn connects_statements_and_handshakes_of_mariadb_and_mysql_are_counted() {
-    for stand in [Engine::MariaDb, Engine::MySql].into_iter().flat_map(Stand::all) {
-        let server = stand.start_with(SecurityLevel::Default, &[]).unwrap();
+    for fixture in [Engine::MariaDb, Engine::MySql].into_iter().flat_map(Fixture::all) {
+        let server = fixture.start_with(SecurityLevel::Default, &[]).unwrap();
         let engine = server.engine();
         for (options, way, share) in
             [("ssl-mode=REQUIRED", Way::Tls, 1.0), ("ssl-mode=DISABLED", Way::Plain, 0.0)]
@@ -84,8 +84,8 @@ fn connects_statements_and_handshakes_of_mariadb_and_mysql_are_counted() {
 
 #[test]
 fn the_reader_itself_is_not_counted() {
-    for stand in [Engine::MariaDb, Engine::MySql].into_iter().flat_map(Stand::all) {
-        let server = stand.start_with(SecurityLevel::Default, &[]).unwrap();
+    for fixture in [Engine::MariaDb, Engine::MySql].into_iter().flat_map(Fixture::all) {
+        let server = fixture.start_with(SecurityLevel::Default, &[]).unwrap();
         let there = url(&server, "ssl-mode=REQUIRED");
         let load = server_load::read(NAME, &there, &passwords(&server), SHORT).unwrap();
         let rates = (load.connects_per_s, load.statements_per_s, load.connected_clients);
@@ -98,8 +98,8 @@ fn the_reader_itself_is_not_counted() {
 
 #[test]
 fn open_connections_of_the_performance_schema_are_listed() {
-    for stand in Stand::all(Engine::MariaDb) {
-        let server = stand.start_with(SecurityLevel::Default, &["mariadb.performance_schema=ON"]).unwrap();
+    for fixture in Fixture::all(Engine::MariaDb) {
+        let server = fixture.start_with(SecurityLevel::Default, &["mariadb.performance_schema=ON"]).unwrap();
         let auth = Auth::default_of(Engine::MariaDb);
         let _open = connect(&server, auth, Way::Tls).unwrap();
         let there = url(&server, "ssl-mode=REQUIRED");
@@ -132,8 +132,8 @@ fn as_owner(server: &Server, statements: &[&str]) {
 
 #[test]
 fn connects_and_transactions_of_postgres_are_counted() {
-    for stand in Stand::all(Engine::Postgres) {
-        let server = stand.start_with(SecurityLevel::Default, &[]).unwrap();
+    for fixture in Fixture::all(Engine::Postgres) {
+        let server = fixture.start_with(SecurityLevel::Default, &[]).unwrap();
         // Raised to ten seconds.
         let (load, connects) = read_during_load(&server, "sslmode=require", SHORT, Way::Tls);
         assert!(load.seconds >= 10.0, "{load:?}");
@@ -155,9 +155,9 @@ fn connects_and_transactions_of_postgres_are_counted() {
 
 #[test]
 fn statements_and_encryption_of_postgres_need_an_extension_and_a_right() {
-    for stand in Stand::all(Engine::Postgres) {
+    for fixture in Fixture::all(Engine::Postgres) {
         let preload = "postgres.shared_preload_libraries=pg_stat_statements";
-        let server = match stand.start_with(SecurityLevel::Default, &[preload]) {
+        let server = match fixture.start_with(SecurityLevel::Default, &[preload]) {
             Ok(server) => server,
             Err(error) => {
                 ciphertoll_skip::missing(&format!("pg_stat_statements: {error}"));
@@ -190,8 +190,8 @@ fn statements_and_encryption_of_postgres_need_an_extension_and_a_right() {
 
 #[test]
 fn a_server_that_refuses_the_login_is_told() {
-    for stand in [Engine::MariaDb, Engine::Postgres].into_iter().flat_map(Stand::all) {
-        let server = stand.start_with(SecurityLevel::Default, &[]).unwrap();
+    for fixture in [Engine::MariaDb, Engine::Postgres].into_iter().flat_map(Fixture::all) {
+        let server = fixture.start_with(SecurityLevel::Default, &[]).unwrap();
         let options =
             if server.engine() == Engine::Postgres { "sslmode=require" } else { "ssl-mode=REQUIRED" };
         let wrong = Passwords::from([(NAME.to_owned(), Secret::new(b"wrong".to_vec()))]);

@@ -17,21 +17,21 @@ use ciphertoll_skip::missing;
 
 use crate::capture::{Capture, MARKER};
 use crate::common;
-use crate::stand::Stand;
+use crate::fixture::Fixture;
 
 const RTT_US: u32 = 2_000;
 
 /// A server behind a link.
-struct Site {
+struct LinkedServer {
     // Dropped in this order: the link owns the server's network.
     server: Server,
     link: LinkProcess,
-    stand: Stand,
+    fixture: Fixture,
 }
 
-impl Site {
+impl LinkedServer {
     fn make() -> Option<Self> {
-        let mut stand = Stand::of(&ServerLevel::of(Engine::MariaDb))?;
+        let mut fixture = Fixture::of(&ServerLevel::of(Engine::MariaDb))?;
         let mut link = match LinkProcess::start(&common::helper(), Some(LinkKind::Ring)) {
             Ok(link) => link,
             Err(error) => {
@@ -39,17 +39,17 @@ impl Site {
                 return None;
             }
         };
-        stand.lab.move_servers_to(link.servers().expect("a network").clone());
-        let mut server = stand.start(&Tables::default(), None).expect("a server");
+        fixture.lab.move_servers_to(link.servers().expect("a network").clone());
+        let mut server = fixture.start(&Tables::default(), None).expect("a server");
         server.prepare_auth(Auth::Trust).expect("an account");
         link.set(LinkShape::of_rtt_us(RTT_US)).expect("a link");
-        Some(Self { server, link, stand })
+        Some(Self { server, link, fixture })
     }
 
     fn tunnel(&mut self, tunnel: Tunnel, number: usize) -> Result<RunningTunnel, Error> {
-        let Self { server, link, stand } = self;
-        let logs = stand.log();
-        stand.lab.start_tunnel(TunnelStart {
+        let Self { server, link, fixture } = self;
+        let logs = fixture.log();
+        fixture.lab.start_tunnel(TunnelStart {
             tunnel,
             server,
             link: Link::Emulated(LinkShape::of_rtt_us(RTT_US)),
@@ -92,7 +92,7 @@ impl Site {
             log: log.to_owned(),
         };
         let mut client =
-            Child::spawn(self.stand.lab.scratch(), &common::helper(), &launch).expect("a client");
+            Child::spawn(self.fixture.lab.scratch(), &common::helper(), &launch).expect("a client");
         let ended = client.wait(Duration::from_mins(2)).expect("its end");
         assert!(ended.is_some_and(|status| status.success()), "{}", client.output());
         client.output()
@@ -115,23 +115,23 @@ fn unavailable(error: &Error) -> bool {
 
 #[test]
 fn a_capture_sees_no_plaintext_of_a_tunnel() {
-    let Some(mut site) = Site::make() else { return };
-    let log = site.stand.log().with_file_name("client.log");
+    let Some(mut linked) = LinkedServer::make() else { return };
+    let log = linked.fixture.log().with_file_name("client.log");
     // Without a tunnel, the capture sees the marker.
-    let capture = Capture::begin(site.link.clients().expect("a network"));
-    let direct = site.server.endpoint_over(Link::Emulated(LinkShape::of_rtt_us(RTT_US)));
-    assert!(site.ask(&direct, &log).contains(MARKER));
+    let capture = Capture::begin(linked.link.clients().expect("a network"));
+    let direct = linked.server.endpoint_over(Link::Emulated(LinkShape::of_rtt_us(RTT_US)));
+    assert!(linked.ask(&direct, &log).contains(MARKER));
     let control = capture.end();
     assert!(control.1, "{control:?} in plaintext the marker goes over the link");
     for (number, tunnel) in tunnels().into_iter().enumerate() {
-        let running = match site.tunnel(tunnel, number) {
+        let running = match linked.tunnel(tunnel, number) {
             Ok(running) => running,
             Err(error) if unavailable(&error) => continue,
             Err(error) => panic!("{tunnel}: {error}"),
         };
         let sent_before = running.sent_bytes().unwrap();
-        let capture = Capture::begin(site.link.clients().expect("a network"));
-        assert!(site.ask(&running.endpoint(), &log).contains(MARKER), "{tunnel}");
+        let capture = Capture::begin(linked.link.clients().expect("a network"));
+        assert!(linked.ask(&running.endpoint(), &log).contains(MARKER), "{tunnel}");
         let (bytes, seen) = capture.end();
         assert!(bytes > MARKER.len() * 2, "{tunnel}: {bytes} bytes went over the link");
         assert!(!seen, "{tunnel}: the marker can be read on the way");
@@ -144,25 +144,25 @@ fn a_capture_sees_no_plaintext_of_a_tunnel() {
 
 #[test]
 fn a_tunnel_without_encryption_shows_plaintext() {
-    let Some(mut site) = Site::make() else { return };
-    let log = site.stand.log().with_file_name("client.log");
+    let Some(mut linked) = LinkedServer::make() else { return };
+    let log = linked.fixture.log().with_file_name("client.log");
     let none = "openvpn-none".parse::<NetworkPath>().unwrap().as_tunnel().unwrap();
-    let running = match site.tunnel(none, 1) {
+    let running = match linked.tunnel(none, 1) {
         Ok(running) => running,
         Err(error) if unavailable(&error) => return,
         Err(error) => panic!("{error}"),
     };
-    let capture = Capture::begin(site.link.clients().expect("a network"));
-    assert!(site.ask(&running.endpoint(), &log).contains(MARKER));
+    let capture = Capture::begin(linked.link.clients().expect("a network"));
+    assert!(linked.ask(&running.endpoint(), &log).contains(MARKER));
     assert!(capture.end().1, "openvpn-none is what the tunnel alone costs");
     assert_eq!(running.leg().suite.as_deref(), Some("none"));
 }
 
 #[test]
 fn a_tunnel_leaves_no_files() {
-    let Some(mut site) = Site::make() else { return };
+    let Some(mut linked) = LinkedServer::make() else { return };
     for (number, tunnel) in tunnels().into_iter().enumerate() {
-        let mut running = match site.tunnel(tunnel, number) {
+        let mut running = match linked.tunnel(tunnel, number) {
             Ok(running) => running,
             Err(error) if unavailable(&error) => continue,
             Err(error) => panic!("{tunnel}: {error}"),
@@ -174,7 +174,7 @@ fn a_tunnel_leaves_no_files() {
         for pid in pids {
             assert!(!Path::new(&format!("/proc/{pid}")).exists(), "{tunnel}: process {pid} is left");
         }
-        let place = site.stand.lab.scratch().path().join(format!("u{number}"));
+        let place = linked.fixture.lab.scratch().path().join(format!("u{number}"));
         assert!(!place.exists(), "{tunnel}: {} is left", place.display());
     }
 }

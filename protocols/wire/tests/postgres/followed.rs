@@ -17,7 +17,7 @@ use proptest::prelude::*;
 
 /// A client, its prepared statements, and its server connection.
 #[derive(Default)]
-pub(crate) struct Site {
+pub(crate) struct Fixture {
     pub(crate) relay: PostgresRelay,
     pub(crate) follow: SessionFollower,
     parameters: Parameters,
@@ -27,7 +27,7 @@ pub(crate) struct Site {
     held: Vec<u8>,
 }
 
-impl Site {
+impl Fixture {
     fn process_client(&mut self, input: &[u8]) -> ClientBytes {
         let Self { relay, follow: follower, parameters, statements, prepared, .. } = self;
         let session = Followed { follower, statements, prepared };
@@ -181,15 +181,15 @@ pub(crate) fn answers(kinds: &str) -> Vec<u8> {
     kinds.bytes().flat_map(reply).collect()
 }
 
-/// A site where a client has prepared this statement, whose columns are `columns`, and is now on another connection.
-pub(crate) fn moved(sql: &str, oid: u32, columns: &[u8]) -> Site {
-    let mut site = Site::default();
-    let sent = site.up(&[parse("s", sql), sync()].concat(), 1000);
+/// A fixture where a client has prepared this statement, whose columns are `columns`, and is now on another connection.
+pub(crate) fn moved(sql: &str, oid: u32, columns: &[u8]) -> Fixture {
+    let mut fixture = Fixture::default();
+    let sent = fixture.up(&[parse("s", sql), sync()].concat(), 1000);
     assert_eq!(sent, [parse("s", sql), describe("s"), sync()].concat(), "the server describes it");
     let down = [&answers("1")[..], &parameter(oid), columns, &answers("Z")].concat();
-    assert_eq!(site.down(&down, 1), answers("1Z"), "the client has not asked");
-    site.moves();
-    site
+    assert_eq!(fixture.down(&down, 1), answers("1Z"), "the client has not asked");
+    fixture.moves();
+    fixture
 }
 
 pub(crate) const INT: u32 = 23;
@@ -198,100 +198,100 @@ pub(crate) const TEXT: u32 = 25;
 #[test]
 fn a_statement_is_prepared_on_the_next_connection_unnoticed() {
     for piece in [1, 2, 5, 1000] {
-        let mut site = moved("INSERT INTO t VALUES ($1)", INT, &answers("n"));
+        let mut fixture = moved("INSERT INTO t VALUES ($1)", INT, &answers("n"));
         let use_it = [execute("s"), sync()].concat();
         let again = typed_parse("s", "INSERT INTO t VALUES ($1)", INT);
-        assert_eq!(site.up(&use_it, piece), [&again[..], &use_it].concat(), "with the type that it had");
-        assert_eq!(site.down(&answers("12CZ"), piece), answers("2CZ"));
-        assert_eq!(site.up(&use_it, piece), use_it, "it is there");
-        assert_eq!(site.down(&answers("2CZ"), piece), answers("2CZ"));
+        assert_eq!(fixture.up(&use_it, piece), [&again[..], &use_it].concat(), "with the type that it had");
+        assert_eq!(fixture.down(&answers("12CZ"), piece), answers("2CZ"));
+        assert_eq!(fixture.up(&use_it, piece), use_it, "it is there");
+        assert_eq!(fixture.down(&answers("2CZ"), piece), answers("2CZ"));
     }
 }
 
 #[test]
 fn a_setting_that_is_not_reported_is_what_it_was_at_the_last_report() {
-    let mut site = Site::default();
-    site.parameters.set(b"TimeZone", b"GMT").expect("a setting");
-    site.parameters.assume(b"TimeZone", b"Asia/Tokyo").expect("a setting");
+    let mut fixture = Fixture::default();
+    fixture.parameters.set(b"TimeZone", b"GMT").expect("a setting");
+    fixture.parameters.assume(b"TimeZone", b"Asia/Tokyo").expect("a setting");
     let set_back = query("SET TimeZone = 'GMT'");
-    assert_eq!(site.up(&set_back, 1000), set_back);
+    assert_eq!(fixture.up(&set_back, 1000), set_back);
     let told = message(b'S', b"TimeZone\0GMT\0");
-    assert_eq!(site.down(&answers("CZ"), 3), [answers("C"), told.clone(), answers("Z")].concat());
-    assert_eq!(site.parameters.get(b"TimeZone"), Some(&b"GMT"[..]));
+    assert_eq!(fixture.down(&answers("CZ"), 3), [answers("C"), told.clone(), answers("Z")].concat());
+    assert_eq!(fixture.parameters.get(b"TimeZone"), Some(&b"GMT"[..]));
 
     // The server reports it: nothing is added.
-    site.parameters.assume(b"TimeZone", b"Asia/Tokyo").expect("a setting");
-    site.up(&query("SELECT 1"), 1000);
+    fixture.parameters.assume(b"TimeZone", b"Asia/Tokyo").expect("a setting");
+    fixture.up(&query("SELECT 1"), 1000);
     let reported = message(b'S', b"TimeZone\0Asia/Tokyo\0");
     let down = [answers("C"), reported, answers("Z")].concat();
-    assert_eq!(site.down(&down, 3), down);
+    assert_eq!(fixture.down(&down, 3), down);
 }
 
 /// A `Sync` behind the data of a COPY that has failed is ignored or answered: when the client leaves, only the server knows.
 #[test]
 fn a_client_that_leaves_behind_a_failed_copy_gets_all_answers() {
-    let mut site = Site::default();
+    let mut fixture = Fixture::default();
     let data = [message(b'd', b"7"), message(b'd', b"1\tone\n")].concat();
-    site.up(&[&query("COPY u FROM STDIN")[..], &data, &sync()].concat(), 1000);
+    fixture.up(&[&query("COPY u FROM STDIN")[..], &data, &sync()].concat(), 1000);
     let copy_in = message(b'G', &[0, 0, 1, 0, 0]);
     let failed = message(b'E', b"SERROR\0C22P04\0WCOPY u, line 1\0RNextCopyFrom\0\0");
     let ready = answers("Z");
     let down = [&copy_in[..], &failed, &ready].concat();
-    assert_eq!(site.down(&down, 1000), down);
-    assert_eq!(site.relay.departure(), Departure::WhenClosed);
-    assert_eq!(site.down(&ready, 1000), ready);
-    assert_eq!(site.relay.departure(), Departure::Now);
+    assert_eq!(fixture.down(&down, 1000), down);
+    assert_eq!(fixture.relay.departure(), Departure::WhenClosed);
+    assert_eq!(fixture.down(&ready, 1000), ready);
+    assert_eq!(fixture.relay.departure(), Departure::Now);
 }
 
 #[test]
 fn what_was_read_and_not_passed_on_is_owed() {
-    let mut site = Site::default();
-    site.up(&[parse("s", "SELECT $1"), sync()].concat(), 1000);
+    let mut fixture = Fixture::default();
+    fixture.up(&[parse("s", "SELECT $1"), sync()].concat(), 1000);
     let hidden = [parameter(INT), column("a", TEXT, 0)].concat();
     let down = [&answers("1")[..], &hidden, &answers("Z")].concat();
-    let first = site.process_server(&down);
+    let first = fixture.process_server(&down);
     assert_eq!((first.pass_bytes, first.skip_bytes), (5, hidden.len()));
-    assert_eq!(site.relay.departure(), Departure::WhenAnswered);
-    site.process_server(&down[5 + hidden.len()..]);
-    assert_eq!(site.relay.departure(), Departure::Now);
+    assert_eq!(fixture.relay.departure(), Departure::WhenAnswered);
+    fixture.process_server(&down[5 + hidden.len()..]);
+    assert_eq!(fixture.relay.departure(), Departure::Now);
 }
 
 #[test]
 fn a_client_that_asks_for_the_description_gets_it_once() {
-    let mut site = Site::default();
+    let mut fixture = Fixture::default();
     let up = [parse("s", "SELECT $1"), describe("s"), sync()].concat();
-    assert_eq!(site.up(&up, 3), up);
+    assert_eq!(fixture.up(&up, 3), up);
     let down = [answers("1"), parameter(INT), column("a", TEXT, 0), answers("Z")].concat();
-    assert_eq!(site.down(&down, 3), down);
-    site.moves();
-    let sent = site.up(&[execute("s"), sync()].concat(), 1000);
+    assert_eq!(fixture.down(&down, 3), down);
+    fixture.moves();
+    let sent = fixture.up(&[execute("s"), sync()].concat(), 1000);
     assert!(sent.starts_with(&typed_parse("s", "SELECT $1", INT)), "its types are known");
 }
 
 #[test]
 fn a_query_is_executed_before_its_columns_are_compared() {
     let same = [answers("1"), parameter(INT), column("a", TEXT, 77), answers("2DCZ")].concat();
-    let mut site = moved("SELECT a FROM t WHERE b = $1", INT, &column("a", TEXT, 1));
+    let mut fixture = moved("SELECT a FROM t WHERE b = $1", INT, &column("a", TEXT, 1));
     let use_it = [execute("s"), sync()].concat();
     let again = [typed_parse("s", "SELECT a FROM t WHERE b = $1", INT), describe("s")].concat();
-    assert_eq!(site.up(&use_it, 1000), [&again[..], &use_it].concat());
-    assert_eq!(site.up(&query("COMMIT"), 1000), b"", "nothing may follow yet");
-    assert_eq!(site.down(&same, 4), answers("2DCZ"), "the table may be another one");
-    assert_eq!(site.continue_client(), query("COMMIT"));
+    assert_eq!(fixture.up(&use_it, 1000), [&again[..], &use_it].concat());
+    assert_eq!(fixture.up(&query("COMMIT"), 1000), b"", "nothing may follow yet");
+    assert_eq!(fixture.down(&same, 4), answers("2DCZ"), "the table may be another one");
+    assert_eq!(fixture.continue_client(), query("COMMIT"));
 
     // Another type: the client gets the server's own error, and no row.
     let other = [answers("1"), parameter(INT), column("a", INT, 1), answers("2DCZ")].concat();
-    let mut site = moved("SELECT a FROM t WHERE b = $1", INT, &column("a", TEXT, 1));
-    site.up(&use_it, 1000);
-    assert_eq!(site.down(&other, 4), b"");
-    assert!(site.relay.owes_own(&site.follow));
+    let mut fixture = moved("SELECT a FROM t WHERE b = $1", INT, &column("a", TEXT, 1));
+    fixture.up(&use_it, 1000);
+    assert_eq!(fixture.down(&other, 4), b"");
+    assert!(fixture.relay.owes_own(&fixture.follow));
     let mut own = Vec::new();
-    site.relay.write_own(&mut site.follow, &mut own).expect("commands");
+    fixture.relay.write_own(&mut fixture.follow, &mut own).expect("commands");
     assert!(own.starts_with(&close("s")), "it is prepared anew next time");
-    assert_eq!(site.up(&query("COMMIT"), 1000), b"", "its error comes first");
-    let down = site.down(&answers("3EZ"), 4);
+    assert_eq!(fixture.up(&query("COMMIT"), 1000), b"", "its error comes first");
+    let down = fixture.down(&answers("3EZ"), 4);
     assert!(down.windows(7).any(|bytes| bytes == b"C0A000\0") && down.ends_with(&answers("Z")));
-    assert_eq!(site.continue_client(), query("COMMIT"));
+    assert_eq!(fixture.continue_client(), query("COMMIT"));
 }
 
 #[test]
@@ -299,45 +299,45 @@ fn a_statement_that_changes_something_waits_for_its_columns() {
     let sql = "DELETE FROM t WHERE b = $1 RETURNING a";
     let use_it = [execute("s"), sync()].concat();
     let again = [typed_parse("s", sql, INT), describe("s"), flush()].concat();
-    let mut site = moved(sql, INT, &column("a", TEXT, 1));
-    assert_eq!(site.up(&use_it, 1000), again);
-    assert!(site.follow.is_waiting());
-    assert_eq!(site.down(&[answers("1"), parameter(INT), column("a", TEXT, 2)].concat(), 3), b"");
-    assert_eq!(site.continue_client(), use_it);
-    assert_eq!(site.down(&answers("2DCZ"), 3), answers("2DCZ"));
+    let mut fixture = moved(sql, INT, &column("a", TEXT, 1));
+    assert_eq!(fixture.up(&use_it, 1000), again);
+    assert!(fixture.follow.is_waiting());
+    assert_eq!(fixture.down(&[answers("1"), parameter(INT), column("a", TEXT, 2)].concat(), 3), b"");
+    assert_eq!(fixture.continue_client(), use_it);
+    assert_eq!(fixture.down(&answers("2DCZ"), 3), answers("2DCZ"));
 
-    let mut site = moved(sql, INT, &column("a", TEXT, 1));
-    site.up(&use_it, 1000);
-    site.down(&[answers("1"), parameter(INT), column("b", TEXT, 1)].concat(), 3);
-    let sent = site.continue_client();
+    let mut fixture = moved(sql, INT, &column("a", TEXT, 1));
+    fixture.up(&use_it, 1000);
+    fixture.down(&[answers("1"), parameter(INT), column("b", TEXT, 1)].concat(), 3);
+    let sent = fixture.continue_client();
     assert!(sent.starts_with(&close("s")) && sent.ends_with(&use_it), "a message that fails is in front");
-    let down = site.down(&answers("3EZ"), 4);
+    let down = fixture.down(&answers("3EZ"), 4);
     assert!(down.windows(7).any(|bytes| bytes == b"C0A000\0") && down.ends_with(&answers("Z")));
 }
 
 #[test]
 fn a_batch_behind_one_that_may_have_failed_waits() {
-    let mut site = moved("INSERT INTO t VALUES ($1)", INT, &answers("n"));
+    let mut fixture = moved("INSERT INTO t VALUES ($1)", INT, &answers("n"));
     // Two pipelined batches; the first fails before the statement.
     let (first, second) =
         ([execute("other"), execute("s"), sync()].concat(), [execute("s"), sync()].concat());
     let again = typed_parse("s", "INSERT INTO t VALUES ($1)", INT);
-    let sent = site.up(&[&first[..], &second].concat(), 1000);
+    let sent = fixture.up(&[&first[..], &second].concat(), 1000);
     assert_eq!(sent, [execute("other"), again.clone(), execute("s"), sync()].concat());
-    assert_eq!(site.down(&answers("EZ"), 1000), answers("EZ"));
-    assert_eq!(site.continue_client(), [&again[..], &second].concat());
-    assert_eq!(site.down(&answers("12CZ"), 1000), answers("2CZ"));
+    assert_eq!(fixture.down(&answers("EZ"), 1000), answers("EZ"));
+    assert_eq!(fixture.continue_client(), [&again[..], &second].concat());
+    assert_eq!(fixture.down(&answers("12CZ"), 1000), answers("2CZ"));
 }
 
 #[test]
 fn a_failed_prepare_is_forgotten() {
-    let mut site = Site::default();
-    site.up(&[parse("s", "SELEC"), sync()].concat(), 1000);
-    site.down(&answers("EZ"), 1000);
-    assert_eq!(site.statements.bytes(), 0);
-    site.moves();
+    let mut fixture = Fixture::default();
+    fixture.up(&[parse("s", "SELEC"), sync()].concat(), 1000);
+    fixture.down(&answers("EZ"), 1000);
+    assert_eq!(fixture.statements.bytes(), 0);
+    fixture.moves();
     let use_it = [execute("s"), sync()].concat();
-    assert_eq!(site.up(&use_it, 1000), use_it);
+    assert_eq!(fixture.up(&use_it, 1000), use_it);
 }
 
 /// The server has executed a command with this tag.
@@ -367,13 +367,14 @@ fn what_the_server_has_not_confirmed_is_not_done() {
         ([parse("", "SELEC"), query("DEALLOCATE ALL"), sync()].concat(), answers("EZ"), true),
     ] {
         for piece in [1, 1000] {
-            let mut site = moved("INSERT INTO t VALUES ($1)", INT, &answers("n"));
-            site.up(&[execute("s"), sync()].concat(), 1000);
-            site.down(&answers("12CZ"), 1000);
-            site.up(&up, piece);
-            site.down(&down, piece);
-            site.moves();
-            let again = site.up(&[execute("s"), sync()].concat(), piece) != [execute("s"), sync()].concat();
+            let mut fixture = moved("INSERT INTO t VALUES ($1)", INT, &answers("n"));
+            fixture.up(&[execute("s"), sync()].concat(), 1000);
+            fixture.down(&answers("12CZ"), 1000);
+            fixture.up(&up, piece);
+            fixture.down(&down, piece);
+            fixture.moves();
+            let again =
+                fixture.up(&[execute("s"), sync()].concat(), piece) != [execute("s"), sync()].concat();
             assert_eq!(again, remains, "{}", String::from_utf8_lossy(&up));
         }
     }
@@ -383,55 +384,58 @@ fn what_the_server_has_not_confirmed_is_not_done() {
 fn sql_finds_statements_of_the_protocol() {
     let stand_in = [typed_parse("s", "", INT), sync()].concat();
     for sql in ["BEGIN; DEALLOCATE s", "PREPARE s AS SELECT 1"] {
-        let mut site = moved("INSERT INTO t VALUES ($1)", INT, &answers("n"));
-        assert_eq!(site.up(&query(sql), 3), stand_in, "{sql}");
-        assert_eq!(site.down(&answers("1Z"), 1), b"");
-        assert_eq!(site.continue_client(), query(sql));
+        let mut fixture = moved("INSERT INTO t VALUES ($1)", INT, &answers("n"));
+        assert_eq!(fixture.up(&query(sql), 3), stand_in, "{sql}");
+        assert_eq!(fixture.down(&answers("1Z"), 1), b"");
+        assert_eq!(fixture.continue_client(), query(sql));
     }
-    let mut site = moved("INSERT INTO t VALUES ($1)", INT, &answers("n"));
+    let mut fixture = moved("INSERT INTO t VALUES ($1)", INT, &answers("n"));
     let again = [typed_parse("s", "INSERT INTO t VALUES ($1)", INT), sync()].concat();
-    assert_eq!(site.up(&query("EXECUTE s(1)"), 1000), again);
-    assert_eq!(site.down(&answers("1Z"), 1), b"");
-    assert_eq!(site.continue_client(), query("EXECUTE s(1)"));
+    assert_eq!(fixture.up(&query("EXECUTE s(1)"), 1000), again);
+    assert_eq!(fixture.down(&answers("1Z"), 1), b"");
+    assert_eq!(fixture.continue_client(), query("EXECUTE s(1)"));
     // It cannot be prepared: the client gets the reason when its text fails.
-    let mut site = moved("INSERT INTO t VALUES ($1)", INT, &answers("n"));
-    site.up(&query("EXECUTE s(1)"), 1000);
-    assert_eq!(site.down(&answers("EZ"), 1), b"");
-    assert_eq!(site.continue_client(), query("EXECUTE s(1)"));
+    let mut fixture = moved("INSERT INTO t VALUES ($1)", INT, &answers("n"));
+    fixture.up(&query("EXECUTE s(1)"), 1000);
+    assert_eq!(fixture.down(&answers("EZ"), 1), b"");
+    assert_eq!(fixture.continue_client(), query("EXECUTE s(1)"));
     let missing = message(b'E', b"SERROR\0C26000\0Mno\0\0");
-    assert_eq!(site.down(&[missing, answers("Z")].concat(), 1), answers("EZ"));
+    assert_eq!(fixture.down(&[missing, answers("Z")].concat(), 1), answers("EZ"));
     // Its columns have changed.
-    let mut site = moved("SELECT a FROM t WHERE b = $1", INT, &column("a", TEXT, 1));
+    let mut fixture = moved("SELECT a FROM t WHERE b = $1", INT, &column("a", TEXT, 1));
     let again = typed_parse("s", "SELECT a FROM t WHERE b = $1", INT);
-    assert_eq!(site.up(&query("EXECUTE s(1)"), 1000), [&again[..], &describe("s"), &sync()].concat());
+    assert_eq!(fixture.up(&query("EXECUTE s(1)"), 1000), [&again[..], &describe("s"), &sync()].concat());
     let changed = [&answers("1")[..], &parameter(INT), &column("a", INT, 1), &answers("Z")].concat();
-    assert_eq!(site.down(&changed, 1), b"");
-    assert_eq!(site.continue_client(), [close("s"), sync()].concat());
-    assert_eq!(site.down(&answers("3Z"), 1), b"");
-    assert_eq!(site.continue_client(), query("EXECUTE s(1)"));
+    assert_eq!(fixture.down(&changed, 1), b"");
+    assert_eq!(fixture.continue_client(), [close("s"), sync()].concat());
+    assert_eq!(fixture.down(&answers("3Z"), 1), b"");
+    assert_eq!(fixture.continue_client(), query("EXECUTE s(1)"));
     let missing = message(b'E', b"SERROR\0C26000\0Mno\0\0");
-    let down = site.down(&[missing, answers("Z")].concat(), 1);
+    let down = fixture.down(&[missing, answers("Z")].concat(), 1);
     assert!(down.windows(7).any(|bytes| bytes == b"C0A000\0"));
     // Other texts need nothing.
-    let mut site = moved("INSERT INTO t VALUES ($1)", INT, &answers("n"));
-    assert_eq!(site.up(&query("SELECT 1"), 1000), query("SELECT 1"));
+    let mut fixture = moved("INSERT INTO t VALUES ($1)", INT, &answers("n"));
+    assert_eq!(fixture.up(&query("SELECT 1"), 1000), query("SELECT 1"));
 }
 
 #[test]
 fn too_long_statements_pin() {
     const EIGHT_MB: usize = 8 << 20;
-    let mut site = Site::default();
+    let mut fixture = Fixture::default();
     let long = format!("SELECT '{}'", "x".repeat(EIGHT_MB / 3));
     for number in 0..5 {
-        site.up(&[parse(&format!("s{number}"), &long), sync()].concat(), 1 << 20);
+        fixture.up(&[parse(&format!("s{number}"), &long), sync()].concat(), 1 << 20);
         // The server describes the statements that are kept.
-        site.down(&answers(if number < 2 { "1tnZ" } else { "1Z" }), 1000);
+        fixture.down(&answers(if number < 2 { "1tnZ" } else { "1Z" }), 1000);
     }
-    assert!(site.statements.bytes() <= EIGHT_MB, "{}", site.statements.bytes());
+    assert!(fixture.statements.bytes() <= EIGHT_MB, "{}", fixture.statements.bytes());
     // Such a statement is used on its connection.
     let use_it = [execute("s4"), sync()].concat();
-    assert_eq!(site.up(&use_it, 1000), use_it);
-    assert_eq!(site.follow.settle().unwrap_or_default().pin, Some("prepared statements that are too long"));
+    assert_eq!(fixture.up(&use_it, 1000), use_it);
+    assert_eq!(
+        fixture.follow.settle().unwrap_or_default().pin,
+        Some("prepared statements that are too long")
+    );
 }
 
 #[test]
@@ -448,40 +452,40 @@ const MAX_OWED: usize = 1 << 12;
 
 #[test]
 fn a_long_pipeline_waits_for_replies() {
-    let (mut site, one) = (Site::default(), parse("", "SELECT 1"));
+    let (mut fixture, one) = (Fixture::default(), parse("", "SELECT 1"));
     let mut rest = [one.repeat(3 * MAX_OWED), sync()].concat();
-    let mut passes = |site: &mut Site| {
-        let until = site.process_client(&rest);
+    let mut passes = |fixture: &mut Fixture| {
+        let until = fixture.process_client(&rest);
         rest.drain(..until.pass_bytes).count() / one.len()
     };
-    assert_eq!((passes(&mut site), site.relay.is_full()), (MAX_OWED, true));
-    assert_eq!((passes(&mut site), site.relay.is_full()), (0, true));
-    site.down(&answers(&"1".repeat(100)), 7);
-    assert!(!site.relay.is_full());
-    assert_eq!((passes(&mut site), site.relay.is_full()), (100, true));
-    site.down(&answers(&"1".repeat(MAX_OWED)), 4096);
-    assert_eq!(passes(&mut site), MAX_OWED);
+    assert_eq!((passes(&mut fixture), fixture.relay.is_full()), (MAX_OWED, true));
+    assert_eq!((passes(&mut fixture), fixture.relay.is_full()), (0, true));
+    fixture.down(&answers(&"1".repeat(100)), 7);
+    assert!(!fixture.relay.is_full());
+    assert_eq!((passes(&mut fixture), fixture.relay.is_full()), (100, true));
+    fixture.down(&answers(&"1".repeat(MAX_OWED)), 4096);
+    assert_eq!(passes(&mut fixture), MAX_OWED);
     // After an error the server skips commands up to the `Sync`, so no reply to them is pending.
-    site.down(&answers("E"), 4096);
-    assert_eq!(passes(&mut site), MAX_OWED - 100);
-    assert!(!site.relay.is_full());
-    site.down(&answers("Z"), 4096);
+    fixture.down(&answers("E"), 4096);
+    assert_eq!(passes(&mut fixture), MAX_OWED - 100);
+    assert!(!fixture.relay.is_full());
+    fixture.down(&answers("Z"), 4096);
     let goes_on = [parse("s", "SELECT 1"), describe("s"), sync()].concat();
-    assert_eq!(site.up(&goes_on, 1000), goes_on, "it goes on");
+    assert_eq!(fixture.up(&goes_on, 1000), goes_on, "it goes on");
 }
 
 #[test]
 fn texts_follow_the_server_setting() {
-    let set = |site: &mut Site, value: &[u8]| {
-        site.parameters.set(b"standard_conforming_strings", value).expect("a setting");
+    let set = |fixture: &mut Fixture, value: &[u8]| {
+        fixture.parameters.set(b"standard_conforming_strings", value).expect("a setting");
     };
     let (behind, within) = (r"SELECT '\'; LISTEN y", r"SELECT '\'; LISTEN y; --'");
     let pin = |commands: &[Vec<u8>], value: &[u8]| {
-        let mut site = Site::default();
-        set(&mut site, value);
-        site.up(&commands.concat(), 1000);
-        site.down(&answers(&"CZ".repeat(commands.len())), 1000);
-        site.follow.settle().unwrap_or_default().pin
+        let mut fixture = Fixture::default();
+        set(&mut fixture, value);
+        fixture.up(&commands.concat(), 1000);
+        fixture.down(&answers(&"CZ".repeat(commands.len())), 1000);
+        fixture.follow.settle().unwrap_or_default().pin
     };
     assert_eq!(pin(&[query(behind)], b"on"), Some("LISTEN"));
     assert_eq!(pin(&[query(within)], b"off"), None);
@@ -489,32 +493,32 @@ fn texts_follow_the_server_setting() {
     // The setting is unknown between a command that may change it and the server's report.
     let not_known = Some("a literal that ends elsewhere if standard_conforming_strings has changed");
     assert_eq!(pin(&[query("DISCARD ALL"), query(within)], b"off"), not_known);
-    let mut site = Site::default();
-    set(&mut site, b"off");
-    site.up(&query("DISCARD ALL"), 1000);
-    site.down(&answers("CZ"), 1000);
-    set(&mut site, b"on");
-    site.up(&query(behind), 1000);
-    site.down(&answers("CZ"), 1000);
-    assert_eq!(site.follow.settle().unwrap_or_default().pin, Some("LISTEN"));
+    let mut fixture = Fixture::default();
+    set(&mut fixture, b"off");
+    fixture.up(&query("DISCARD ALL"), 1000);
+    fixture.down(&answers("CZ"), 1000);
+    set(&mut fixture, b"on");
+    fixture.up(&query(behind), 1000);
+    fixture.down(&answers("CZ"), 1000);
+    assert_eq!(fixture.follow.settle().unwrap_or_default().pin, Some("LISTEN"));
     // A portal changes it when it is executed, which the server reports before the `ReadyForQuery`.
-    let mut site = Site::default();
-    set(&mut site, b"on");
-    site.up(&[parse("s", "SET standard_conforming_strings = off"), sync()].concat(), 1000);
-    site.down(&answers("1tnZ"), 1000);
-    site.up(&[execute("s"), parse("", within), execute(""), sync()].concat(), 1000);
-    site.down(&answers("2C12CZ"), 1000);
-    assert!(site.follow.settle().unwrap_or_default().pin.is_some());
+    let mut fixture = Fixture::default();
+    set(&mut fixture, b"on");
+    fixture.up(&[parse("s", "SET standard_conforming_strings = off"), sync()].concat(), 1000);
+    fixture.down(&answers("1tnZ"), 1000);
+    fixture.up(&[execute("s"), parse("", within), execute(""), sync()].concat(), 1000);
+    fixture.down(&answers("2C12CZ"), 1000);
+    assert!(fixture.follow.settle().unwrap_or_default().pin.is_some());
 }
 
 #[test]
 fn a_discard_leaves_that_custom_settings_exist() {
-    let mut site = Site::default();
+    let mut fixture = Fixture::default();
     let custom =
         [query("RESET App.x"), query("SET work_mem = '1MB'"), query("SET LOCAL app.y = '1'")].concat();
-    site.up(&[custom, query("DISCARD ALL")].concat(), 1000);
-    site.down(&[answers("CZCZCZ"), message(b'C', b"DISCARD ALL\0"), answers("Z")].concat(), 1000);
-    let effects = site.follow.settle().unwrap();
+    fixture.up(&[custom, query("DISCARD ALL")].concat(), 1000);
+    fixture.down(&[answers("CZCZCZ"), message(b'C', b"DISCARD ALL\0"), answers("Z")].concat(), 1000);
+    let effects = fixture.follow.settle().unwrap();
     assert_eq!((effects.discard, &effects.settings[..]), (Discard::All, &[b"app.x".to_vec()][..]));
     assert_eq!(effects.local_custom, [b"app.y".to_vec()]);
     assert!(effects.may_define_custom());
@@ -526,10 +530,10 @@ fn a_failed_discard_undoes_nothing() {
     let settled = |down: &[u8], later: &str| {
         let mut effects = Vec::new();
         for piece in [1, 5, 1000] {
-            let mut site = Site::default();
-            site.up(&[query("LISTEN x"), query("DISCARD ALL"), query(later)].concat(), piece);
-            assert_eq!(site.down(down, piece), down);
-            effects.push(site.follow.settle().unwrap_or_default());
+            let mut fixture = Fixture::default();
+            fixture.up(&[query("LISTEN x"), query("DISCARD ALL"), query(later)].concat(), piece);
+            assert_eq!(fixture.down(down, piece), down);
+            effects.push(fixture.follow.settle().unwrap_or_default());
         }
         assert!(effects.windows(2).all(|pair| pair[0] == pair[1]), "{effects:?}");
         let Effects { pin, discard, .. } = *effects.remove(0);
@@ -577,11 +581,11 @@ proptest! {
     ) {
         let (up, down) = (commands.concat(), answers(&kinds));
         let run = |piece: usize| {
-            let mut site = Site::default();
-            let sent = site.up(&up, piece);
-            let told = site.down(&down, piece);
-            let effects = site.follow.settle();
-            (sent, told, effects, site.statements)
+            let mut fixture = Fixture::default();
+            let sent = fixture.up(&up, piece);
+            let told = fixture.down(&down, piece);
+            let effects = fixture.follow.settle();
+            (sent, told, effects, fixture.statements)
         };
         prop_assert_eq!(run(piece), run(usize::MAX));
     }

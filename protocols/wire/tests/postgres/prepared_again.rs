@@ -1,8 +1,8 @@
 //! Statements that are prepared again on another connection: what they mean, and what describes them.
 
 use crate::followed::{
-    INT, Site, TEXT, answers, close, column, describe, execute, flush, moved, parameter, parse, query, sync,
-    tag, typed_parse,
+    Fixture, INT, TEXT, answers, close, column, describe, execute, flush, moved, parameter, parse, query,
+    sync, tag, typed_parse,
 };
 
 #[test]
@@ -10,57 +10,60 @@ fn constants_keep_their_meaning_behind_a_set() {
     let text = "SELECT date '1/2/2020'";
     let (set, use_it) = (query("SET DateStyle = 'German'"), [execute("s"), sync()].concat());
     // The text comes on a connection that lacks the statement: it is prepared first.
-    let mut site = moved(text, INT, &column("a", TEXT, 1));
+    let mut fixture = moved(text, INT, &column("a", TEXT, 1));
     let again = [typed_parse("s", text, INT), describe("s"), sync()].concat();
-    assert_eq!(site.up(&set, 1000), again);
-    assert!(site.follow.is_preparing());
+    assert_eq!(fixture.up(&set, 1000), again);
+    assert!(fixture.follow.is_preparing());
     let same = [&answers("1")[..], &parameter(INT), &column("a", TEXT, 1), &answers("Z")].concat();
-    assert_eq!(site.down(&same, 3), b"");
-    assert_eq!(site.continue_client(), set);
-    site.down(&answers("CZ"), 3);
-    assert_eq!(site.up(&use_it, 1000), use_it);
+    assert_eq!(fixture.down(&same, 3), b"");
+    assert_eq!(fixture.continue_client(), set);
+    fixture.down(&answers("CZ"), 3);
+    assert_eq!(fixture.up(&use_it, 1000), use_it);
 
     // It cannot be prepared: it is not prepared later, with another meaning.
-    let mut site = moved(text, INT, &column("a", TEXT, 1));
-    site.up(&set, 1000);
-    site.down(&answers("EZ"), 3);
-    assert_eq!(site.continue_client(), set);
-    site.down(&answers("CZ"), 3);
-    assert_eq!(site.up(&use_it, 1000), use_it, "the server says that there is none");
+    let mut fixture = moved(text, INT, &column("a", TEXT, 1));
+    fixture.up(&set, 1000);
+    fixture.down(&answers("EZ"), 3);
+    assert_eq!(fixture.continue_client(), set);
+    fixture.down(&answers("CZ"), 3);
+    assert_eq!(fixture.up(&use_it, 1000), use_it, "the server says that there is none");
 
     // The server would not skip what is behind the proxy's `Sync`: what is before must have succeeded.
-    let mut site = moved(text, INT, &column("a", TEXT, 1));
+    let mut fixture = moved(text, INT, &column("a", TEXT, 1));
     let first = parse("", "SET DateStyle = 'German'");
-    assert_eq!(site.up(&[&first[..], &execute(""), &sync()].concat(), 1000), [&first[..], &flush()].concat());
-    assert_eq!(site.down(&answers("E"), 1000), answers("E"));
-    assert_eq!(site.continue_client(), [execute(""), sync()].concat());
-    assert_eq!(site.down(&answers("Z"), 1000), answers("Z"));
+    assert_eq!(
+        fixture.up(&[&first[..], &execute(""), &sync()].concat(), 1000),
+        [&first[..], &flush()].concat()
+    );
+    assert_eq!(fixture.down(&answers("E"), 1000), answers("E"));
+    assert_eq!(fixture.continue_client(), [execute(""), sync()].concat());
+    assert_eq!(fixture.down(&answers("Z"), 1000), answers("Z"));
 
     // In the middle of a batch nothing can be prepared.
-    let mut site = moved(text, INT, &column("a", TEXT, 1));
+    let mut fixture = moved(text, INT, &column("a", TEXT, 1));
     let first =
         [parse("", "SELECT"), execute(""), parse("", "SET DateStyle = 'German'"), execute("")].concat();
-    assert_eq!(site.up(&first, 1000), first);
-    assert_eq!(site.up(&use_it, 1000), use_it);
+    assert_eq!(fixture.up(&first, 1000), first);
+    assert_eq!(fixture.up(&use_it, 1000), use_it);
 
     // A `SET` that the server has skipped changes nothing.
     for (answer, is_lost) in [("EZ", false), ("12C12CZ", true)] {
-        let mut site = moved(text, INT, &column("a", TEXT, 1));
+        let mut fixture = moved(text, INT, &column("a", TEXT, 1));
         let batch = [&first[..], &sync()].concat();
-        assert_eq!(site.up(&batch, 1000), batch);
-        site.down(&answers(answer), 1000);
-        assert_eq!(site.up(&use_it, 1000) == use_it, is_lost);
+        assert_eq!(fixture.up(&batch, 1000), batch);
+        fixture.down(&answers(answer), 1000);
+        assert_eq!(fixture.up(&use_it, 1000) == use_it, is_lost);
     }
 }
 
 #[test]
 fn a_statement_that_names_another_finds_it() {
-    let mut site = moved("INSERT INTO t VALUES ($1)", INT, &answers("n"));
+    let mut fixture = moved("INSERT INTO t VALUES ($1)", INT, &answers("n"));
     // On another connection the client has prepared a statement that deallocates it.
-    site.up(&[parse("d", "DEALLOCATE s"), sync()].concat(), 1000);
-    site.down(&[answers("11"), parameter(INT), answers("nZ")].concat(), 1000);
-    site.moves();
-    let inserted = site.up(&query("EXECUTE d"), 1000);
+    fixture.up(&[parse("d", "DEALLOCATE s"), sync()].concat(), 1000);
+    fixture.down(&[answers("11"), parameter(INT), answers("nZ")].concat(), 1000);
+    fixture.moves();
+    let inserted = fixture.up(&query("EXECUTE d"), 1000);
     let has = |part: &[u8]| inserted.windows(part.len()).any(|bytes| bytes == part);
     assert!(has(b"DEALLOCATE s\0") && has(&typed_parse("s", "", INT)), "the one that it deallocates, too");
 }
@@ -75,16 +78,16 @@ fn a_text_that_executes_a_statement_has_its_effects() {
             ([parse("", "EXECUTE a"), execute(""), sync()].concat(), "12"),
             ([parse("b", "EXECUTE a"), sync(), query("EXPLAIN ANALYZE EXECUTE b")].concat(), "1tnZ"),
         ] {
-            let mut site = Site::default();
-            site.up(&prepared(sql), 1000);
-            site.down(&answers("1tn1tnZ"), 1000);
-            site.up(&use_it, 1000);
-            site.down(&[answers(before), done.clone(), answers("Z")].concat(), 1000);
-            let settings = site.follow.settle().unwrap_or_default().settings;
+            let mut fixture = Fixture::default();
+            fixture.up(&prepared(sql), 1000);
+            fixture.down(&answers("1tn1tnZ"), 1000);
+            fixture.up(&use_it, 1000);
+            fixture.down(&[answers(before), done.clone(), answers("Z")].concat(), 1000);
+            let settings = fixture.follow.settle().unwrap_or_default().settings;
             assert_eq!(settings.is_empty(), sql.starts_with("DEALLOCATE"), "{sql}");
-            site.moves();
+            fixture.moves();
             let ask = [describe("s"), sync()].concat();
-            let is_gone = site.up(&ask, 1000) == ask;
+            let is_gone = fixture.up(&ask, 1000) == ask;
             assert_eq!(is_gone, sql.starts_with("DEALLOCATE"), "{sql}");
         }
     }
@@ -93,113 +96,113 @@ fn a_text_that_executes_a_statement_has_its_effects() {
 #[test]
 fn the_statement_without_a_name_survives_deallocations() {
     for sql in ["DEALLOCATE ALL", "DISCARD ALL"] {
-        let mut site = Site::default();
+        let mut fixture = Fixture::default();
         let ask = [parse("s", "SELECT 1"), parse("", sql), describe(""), execute(""), sync()].concat();
-        site.up(&ask, 1000);
-        site.down(&[answers("1tn1tn2"), tag(sql), answers("Z")].concat(), 1000);
-        site.moves();
+        fixture.up(&ask, 1000);
+        fixture.down(&[answers("1tn1tn2"), tag(sql), answers("Z")].concat(), 1000);
+        fixture.moves();
         let ask = [describe("s"), sync()].concat();
-        assert_eq!(site.up(&ask, 1000), ask, "there is none");
-        site.down(&answers("EZ"), 1000);
+        assert_eq!(fixture.up(&ask, 1000), ask, "there is none");
+        fixture.down(&answers("EZ"), 1000);
         let use_it = [execute(""), sync()].concat();
-        assert!(site.up(&use_it, 1000).len() > use_it.len(), "it is prepared again");
+        assert!(fixture.up(&use_it, 1000).len() > use_it.len(), "it is prepared again");
     }
 }
 
 #[test]
 fn a_fetch_with_a_name_stays_on_its_connection() {
-    let mut site = Site::default();
-    site.up(&[parse("f", "FETCH 1 FROM c"), sync()].concat(), 1000);
-    site.down(&answers("1Z"), 1000);
-    assert!(site.follow.settle().unwrap_or_default().pin.is_some());
+    let mut fixture = Fixture::default();
+    fixture.up(&[parse("f", "FETCH 1 FROM c"), sync()].concat(), 1000);
+    fixture.down(&answers("1Z"), 1000);
+    assert!(fixture.follow.settle().unwrap_or_default().pin.is_some());
 }
 
 #[test]
 fn nothing_is_prepared_while_one_of_the_statements_is_open() {
-    let mut site = Site::default();
+    let mut fixture = Fixture::default();
     let both = [parse("a", "INSERT INTO t DEFAULT VALUES"), parse("b", "DELETE FROM t"), sync()].concat();
-    site.up(&both, 1000);
-    site.down(&answers("1tn1tnZ"), 1000);
-    site.moves();
+    fixture.up(&both, 1000);
+    fixture.down(&answers("1tn1tnZ"), 1000);
+    fixture.moves();
     // Whether `b` exists depends on answers; `a` is certainly missing.
     let again = [close("b"), parse("b", "DELETE FROM u"), sync()].concat();
     let execute_both = query("EXECUTE a; EXECUTE b");
-    let first = site.up(&[&again[..], &execute_both].concat(), 1000);
+    let first = fixture.up(&[&again[..], &execute_both].concat(), 1000);
     assert_eq!(first, [close("b"), parse("b", "DELETE FROM u"), describe("b"), sync()].concat());
-    site.down(&answers("31tnZ"), 1000);
+    fixture.down(&answers("31tnZ"), 1000);
     let then = [parse("a", "INSERT INTO t DEFAULT VALUES"), sync()].concat();
-    assert_eq!(site.continue_client(), then);
-    assert_eq!(site.down(&answers("1Z"), 1000), b"");
-    assert_eq!(site.continue_client(), execute_both);
+    assert_eq!(fixture.continue_client(), then);
+    assert_eq!(fixture.down(&answers("1Z"), 1000), b"");
+    assert_eq!(fixture.continue_client(), execute_both);
 }
 
 #[test]
 fn a_fetch_is_never_described() {
     let fetch = parse("", "FETCH ALL IN \"c\"");
-    let mut site = Site::default();
+    let mut fixture = Fixture::default();
     let use_it = [fetch.clone(), execute(""), sync()].concat();
-    assert_eq!(site.up(&use_it, 1000), use_it);
-    site.down(&answers("12DCZ"), 3);
-    assert!(site.statements.undescribed(&site.prepared).is_none());
-    site.moves();
+    assert_eq!(fixture.up(&use_it, 1000), use_it);
+    fixture.down(&answers("12DCZ"), 3);
+    assert!(fixture.statements.undescribed(&fixture.prepared).is_none());
+    fixture.moves();
     let again = [execute(""), sync()].concat();
-    assert!(site.up(&again, 1000).ends_with(&again), "it is prepared, and not described");
+    assert!(fixture.up(&again, 1000).ends_with(&again), "it is prepared, and not described");
 }
 
 #[test]
 fn the_types_of_parameters_come_before_what_fails_in_a_description() {
     let (sql, ask) = ("DELETE FROM t WHERE b = $1 RETURNING a", [describe("s"), sync()].concat());
     let again = [typed_parse("s", sql, INT), describe("s"), flush()].concat();
-    let mut site = moved(sql, INT, &column("a", TEXT, 1));
-    assert_eq!(site.up(&ask, 1000), again);
-    assert_eq!(site.down(&answers("EZ"), 3), [parameter(INT), answers("EZ")].concat());
+    let mut fixture = moved(sql, INT, &column("a", TEXT, 1));
+    assert_eq!(fixture.up(&ask, 1000), again);
+    assert_eq!(fixture.down(&answers("EZ"), 3), [parameter(INT), answers("EZ")].concat());
 
-    let mut site = moved(sql, INT, &column("a", TEXT, 1));
-    site.up(&ask, 1000);
-    site.down(&[answers("1"), parameter(INT), column("b", TEXT, 1)].concat(), 3);
-    site.continue_client();
-    let down = site.down(&answers("3EZ"), 4);
+    let mut fixture = moved(sql, INT, &column("a", TEXT, 1));
+    fixture.up(&ask, 1000);
+    fixture.down(&[answers("1"), parameter(INT), column("b", TEXT, 1)].concat(), 3);
+    fixture.continue_client();
+    let down = fixture.down(&answers("3EZ"), 4);
     assert!(down.starts_with(&parameter(INT)) && down.windows(7).any(|bytes| bytes == b"C0A000\0"));
 }
 
 #[test]
 fn a_statement_without_rows_is_described_without_its_tables() {
     let sql = "INSERT INTO t VALUES ($1)";
-    let mut site = moved(sql, INT, &answers("n"));
+    let mut fixture = moved(sql, INT, &answers("n"));
     let empty = typed_parse("s", "", INT);
     let (ask, use_it) = ([describe("s")].concat(), [execute("s"), sync()].concat());
-    let sent = site.up(&[&ask[..], &ask, &use_it].concat(), 1000);
+    let sent = fixture.up(&[&ask[..], &ask, &use_it].concat(), 1000);
     let again = [close("s"), typed_parse("s", sql, INT)].concat();
     assert_eq!(sent, [&empty[..], &ask, &ask, &again, &use_it].concat());
     let (described, down) = ([parameter(INT), answers("n")].concat(), answers("312CZ"));
-    let down = site.down(&[&answers("1")[..], &described, &described, &down].concat(), 3);
+    let down = fixture.down(&[&answers("1")[..], &described, &described, &down].concat(), 3);
     assert_eq!(down, [&described[..], &described, &answers("2CZ")].concat());
 }
 
 #[test]
 fn a_portal_that_is_suspended_or_fails_has_effects() {
     for answer in ["12DsZ", "12DEZ"] {
-        let mut site = Site::default();
+        let mut fixture = Fixture::default();
         let call = "SELECT set_config('work_mem', '8MB', false)";
-        site.up(&[parse("", call), execute(""), sync()].concat(), 1000);
-        site.down(&answers(answer), 1000);
-        assert_eq!(site.follow.settle().unwrap_or_default().settings, [b"work_mem".to_vec()], "{answer}");
+        fixture.up(&[parse("", call), execute(""), sync()].concat(), 1000);
+        fixture.down(&answers(answer), 1000);
+        assert_eq!(fixture.follow.settle().unwrap_or_default().settings, [b"work_mem".to_vec()], "{answer}");
     }
 }
 
 #[test]
 fn a_statement_is_prepared_behind_others_of_its_batch() {
     let (sql, set) = ("INSERT INTO t VALUES ($1)", [parse("", "SET work_mem = 1"), execute("")].concat());
-    let mut site = moved(sql, INT, &answers("n"));
+    let mut fixture = moved(sql, INT, &answers("n"));
     let use_it = [execute("s"), sync()].concat();
     let again = typed_parse("s", sql, INT);
-    assert_eq!(site.up(&[&set[..], &use_it].concat(), 1000), [&set[..], &again, &use_it].concat());
+    assert_eq!(fixture.up(&[&set[..], &use_it].concat(), 1000), [&set[..], &again, &use_it].concat());
 
     // Only a `DEALLOCATE` of this one matters.
     for (text, name, is_again) in [("DEALLOCATE t", "s", true), ("DEALLOCATE s", "s", false)] {
-        let mut site = moved(sql, INT, &answers("n"));
+        let mut fixture = moved(sql, INT, &answers("n"));
         let first = [parse("", text), execute("")].concat();
-        let server_gets = site.up(&[&first[..], &execute(name), &sync()].concat(), 1000);
+        let server_gets = fixture.up(&[&first[..], &execute(name), &sync()].concat(), 1000);
         assert_eq!(server_gets.windows(again.len()).any(|bytes| bytes == again), is_again, "{text}");
     }
 }
@@ -208,18 +211,18 @@ fn a_statement_is_prepared_behind_others_of_its_batch() {
 /// have failed.
 #[test]
 fn the_statement_without_a_name_survives_a_failure_that_the_proxy_causes() {
-    let mut site = moved("SELECT a FROM t WHERE b = $1", INT, &column("a", TEXT, 1));
+    let mut fixture = moved("SELECT a FROM t WHERE b = $1", INT, &column("a", TEXT, 1));
     let unnamed = [parse("", "SELECT 1"), describe(""), sync()].concat();
-    site.up(&unnamed, 1000);
-    site.down(&answers("1tnZ"), 1000);
-    site.up(&[execute("s"), sync()].concat(), 1000);
+    fixture.up(&unnamed, 1000);
+    fixture.down(&answers("1tnZ"), 1000);
+    fixture.up(&[execute("s"), sync()].concat(), 1000);
     let other = [answers("1"), parameter(INT), column("a", INT, 1), answers("2DCZ")].concat();
-    assert_eq!(site.down(&other, 1000), b"");
+    assert_eq!(fixture.down(&other, 1000), b"");
     let mut own = Vec::new();
-    site.relay.write_own(&mut site.follow, &mut own).expect("commands");
-    assert!(site.down(&answers("3EZ"), 1000).ends_with(&answers("Z")));
+    fixture.relay.write_own(&mut fixture.follow, &mut own).expect("commands");
+    assert!(fixture.down(&answers("3EZ"), 1000).ends_with(&answers("Z")));
     let use_it = [execute(""), sync()].concat();
-    let sent = site.up(&use_it, 1000);
+    let sent = fixture.up(&use_it, 1000);
     assert_eq!(sent, use_it, "the server has it");
     assert!(!own.windows(6).any(|bytes| bytes == b"Q\0\0\0\x2cc"), "a text would have removed it");
 }

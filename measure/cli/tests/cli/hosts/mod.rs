@@ -1,7 +1,7 @@
 //! Load hosts: by ssh in network namespaces, and by commands on this machine.
 
+mod fixture;
 mod local;
-mod site;
 
 use std::path::Path;
 
@@ -9,7 +9,7 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde_json::Value;
 
-use self::site::{AHEAD_S, HOSTS, Site};
+use self::fixture::{AHEAD_S, Fixture, HOSTS};
 use crate::support::{Session, is, items, one_document, recorded_events, text, until};
 
 const LOAD: [&str; 12] = [
@@ -29,7 +29,7 @@ const LOAD: [&str; 12] = [
 /// Trials long enough to kill something in, and for windows of a busy machine to overlap by 98 %.
 const TWO_BLOCKS: [&str; 6] = ["--trial-time", "2s", "--blocks", "2", "--path", "tls1.3"];
 
-impl Site {
+impl Fixture {
     fn session(&mut self, arguments: &[&str]) -> Session {
         let (url, runs) = (self.url(), self.place.join("runs"));
         let fixed =
@@ -43,7 +43,7 @@ impl Site {
     }
 
     fn assert_clean(&self) {
-        self.hosts.iter().for_each(site::Host::assert_clean);
+        self.hosts.iter().for_each(fixture::Host::assert_clean);
     }
 
     /// Waits until all hosts run a load process in a trial that has begun.
@@ -56,7 +56,7 @@ impl Site {
 }
 
 fn kill_now(pid: i32) {
-    kill(Pid::from_raw(pid), Signal::SIGKILL).expect("kill a process of the site");
+    kill(Pid::from_raw(pid), Signal::SIGKILL).expect("kill a process of the hosts");
 }
 
 /// The trials of a record that were finished, each with the use of hosts.
@@ -77,8 +77,8 @@ fn is_void_by(event: &Value, host: &str, gate: &str) -> bool {
 
 #[test]
 fn three_hosts_by_ssh_measure_together_and_a_shifted_clock_changes_nothing() {
-    let Some(mut site) = Site::start() else { return };
-    let finished = site.session(&TWO_BLOCKS).finish();
+    let Some(mut fixture) = Fixture::start() else { return };
+    let finished = fixture.session(&TWO_BLOCKS).finish();
     assert_eq!(finished.code, Some(0), "{:?}, {:?}", finished.told(), finished.named("trial_voided"));
     let document = one_document(&finished.stdout);
     for cell in items(&document, "cells") {
@@ -88,7 +88,7 @@ fn three_hosts_by_ssh_measure_together_and_a_shifted_clock_changes_nothing() {
     let connected = finished.named("host_connected");
     let names: Vec<&str> = connected.iter().filter_map(|event| event["host"]["name"].as_str()).collect();
     assert_eq!(names, HOSTS);
-    let uses = uses_of_hosts(&site.place.join("runs"));
+    let uses = uses_of_hosts(&fixture.place.join("runs"));
     assert!(uses.len() >= 8, "two workloads, in calibration and two blocks, the baseline twice: {uses:?}");
     for used in uses {
         assert!(used["overlap"].as_f64() >= Some(0.98), "{used:#}");
@@ -102,8 +102,8 @@ fn three_hosts_by_ssh_measure_together_and_a_shifted_clock_changes_nothing() {
             assert!((ahead_s - expected).abs() < 1.0, "host {at} is {ahead_s} s ahead");
         }
     }
-    site.assert_clean();
-    for host in &site.hosts {
+    fixture.assert_clean();
+    for host in &fixture.hosts {
         let copies = host.copies();
         assert!(copies.len() == 1 && copies[0].starts_with("ciphertoll-"), "one copy, complete: {copies:?}");
     }
@@ -111,16 +111,16 @@ fn three_hosts_by_ssh_measure_together_and_a_shifted_clock_changes_nothing() {
 
 #[test]
 fn killed_load_processes_and_connections_void_a_trial_and_the_run_continues() {
-    let Some(mut site) = Site::start() else { return };
-    let mut session = site.session(&TWO_BLOCKS);
+    let Some(mut fixture) = Fixture::start() else { return };
+    let mut session = fixture.session(&TWO_BLOCKS);
     session.next_trial(|_| true);
-    site.wait_for_loads();
-    kill_now(site.hosts[1].processes("__load")[0].pid);
+    fixture.wait_for_loads();
+    kill_now(fixture.hosts[1].processes("__load")[0].pid);
     let voided = session.wait_for("a void trial", |event| is(event, "trial_voided"));
     assert!(is_void_by(&voided, "load2", "load_failed"), "{voided}");
     session.next_trial(|_| true);
-    site.wait_for_loads();
-    for connection in site.hosts[0].sessions() {
+    fixture.wait_for_loads();
+    for connection in fixture.hosts[0].sessions() {
         kill_now(connection.pid);
     }
     let voided = session.wait_for("a void trial", |event| is(event, "trial_voided"));
@@ -130,49 +130,49 @@ fn killed_load_processes_and_connections_void_a_trial_and_the_run_continues() {
     let finished = session.finish();
     assert_eq!(finished.code, Some(0), "{:?}", finished.told());
     assert_eq!(one_document(&finished.stdout)["complete"], true);
-    site.assert_clean();
+    fixture.assert_clean();
 }
 
 #[test]
 fn a_killed_coordinator_leaves_nothing_on_the_hosts_and_the_run_can_be_resumed() {
-    let Some(mut site) = Site::start() else { return };
-    let mut session = site.session(&TWO_BLOCKS);
+    let Some(mut fixture) = Fixture::start() else { return };
+    let mut session = fixture.session(&TWO_BLOCKS);
     session.next_trial(|_| true);
-    site.wait_for_loads();
+    fixture.wait_for_loads();
     session.signal(Signal::SIGKILL);
     assert_eq!(session.finish().code, None, "it was killed");
-    site.assert_clean();
-    let resumed = site.resume().finish();
+    fixture.assert_clean();
+    let resumed = fixture.resume().finish();
     assert_eq!(resumed.code, Some(0), "{:?}", resumed.told());
     assert_eq!(one_document(&resumed.stdout)["complete"], true);
-    site.assert_clean();
+    fixture.assert_clean();
 }
 
 #[test]
 fn a_host_that_is_lost_for_good_ends_the_run_with_one_line_and_the_run_can_be_resumed() {
-    let Some(mut site) = Site::start() else { return };
-    let mut session = site.session(&TWO_BLOCKS);
+    let Some(mut fixture) = Fixture::start() else { return };
+    let mut session = fixture.session(&TWO_BLOCKS);
     session.next_trial(|_| true);
-    site.wait_for_loads();
-    site.hosts[2].stop();
+    fixture.wait_for_loads();
+    fixture.hosts[2].stop();
     let finished = session.finish();
     assert_eq!(finished.code, Some(9), "{:?}", finished.told());
     let last = finished.told().pop().expect("a line").to_owned();
     assert!(last.starts_with("ciphertoll: host load3: ") && last.contains("(record: "), "{last}");
-    site.hosts[2].start_again();
-    let resumed = site.resume().finish();
+    fixture.hosts[2].start_again();
+    let resumed = fixture.resume().finish();
     assert_eq!(resumed.code, Some(0), "{:?}", resumed.told());
     assert_eq!(one_document(&resumed.stdout)["complete"], true);
-    site.assert_clean();
+    fixture.assert_clean();
 }
 
 #[test]
 fn the_cpu_of_a_server_is_read_on_its_own_host() {
-    let Some(mut site) = Site::start() else { return };
+    let Some(mut fixture) = Fixture::start() else { return };
     // The server has no sshd, so that a command enters its network.
-    let server = format!("exec:nsenter --net=/proc/{}/ns/net", site.there.server.pid());
+    let server = format!("exec:nsenter --net=/proc/{}/ns/net", fixture.there.server.pid());
     let arguments = ["--server-host", &server, "--trial-time", "1s", "--blocks", "1", "--path", "tls1.3"];
-    let finished = site.session(&arguments).finish();
+    let finished = fixture.session(&arguments).finish();
     assert_eq!(finished.code, Some(0), "{:?}", finished.told());
     let connected = finished.named("host_connected");
     let server =

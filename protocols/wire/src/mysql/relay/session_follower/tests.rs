@@ -20,14 +20,14 @@ use crate::mysql::sql::effects::DefaultDatabase;
 use crate::mysql::sql::lexer::Escapes;
 
 /// A client and its server connection.
-struct Site {
+struct Fixture {
     relay: MySqlRelay,
     follow: SessionFollower,
     statements: ClientStatements,
     prepared: ConnectionStatements,
 }
 
-impl Site {
+impl Fixture {
     fn new() -> Self {
         Self {
             relay: MySqlRelay::new(Capabilities::DEPRECATE_EOF).watched(),
@@ -120,10 +120,10 @@ fn complete_prepare(id: u32, params: u16) -> Vec<u8> {
 }
 
 /// The client's identifier of a newly prepared statement, which the server calls `id`.
-fn prepare(site: &mut Site, text: &str, id: u32, params: u16) -> u32 {
+fn prepare(fixture: &mut Fixture, text: &str, id: u32, params: u16) -> u32 {
     let command = written(|out| encode_prepare(out, text).unwrap());
-    assert_eq!(site.says(&command, 3), (command, None));
-    let told = site.hears(&complete_prepare(id, params));
+    assert_eq!(fixture.says(&command, 3), (command, None));
+    let told = fixture.hears(&complete_prepare(id, params));
     PrepareOk::parse(&told[4..16]).unwrap().statement_id
 }
 
@@ -136,38 +136,38 @@ const OK: OkPacket = OkPacket { affected_rows: 0, last_insert_id: 0, status: 2, 
 #[test]
 fn statement_identifiers_are_translated_per_connection() {
     for size in [1, 2, 5, 1000] {
-        let mut site = Site::new();
-        let own = prepare(&mut site, "SELECT 1", 77, 0);
-        assert_eq!(site.says(&execute(own, &[]), size), (execute(77, &[]), None));
-        assert_eq!(site.hears(&ok(&OK)), ok(&OK));
-        site.moves();
+        let mut fixture = Fixture::new();
+        let own = prepare(&mut fixture, "SELECT 1", 77, 0);
+        assert_eq!(fixture.says(&execute(own, &[]), size), (execute(77, &[]), None));
+        assert_eq!(fixture.hears(&ok(&OK)), ok(&OK));
+        fixture.moves();
         // Preceding commands are forwarded.
         let bytes = [written(encode_ping), execute(own, &[])].concat();
-        assert_eq!(site.says(&bytes, 1000), (written(encode_ping), Some(own)));
-        site.hears(&ok(&OK));
-        assert_eq!(site.statements.text(own), Some(&b"SELECT 1"[..]));
-        site.prepared.insert(own, 5);
-        assert_eq!(site.says(&execute(own, &[]), size), (execute(5, &[]), None));
-        site.hears(&ok(&OK));
+        assert_eq!(fixture.says(&bytes, 1000), (written(encode_ping), Some(own)));
+        fixture.hears(&ok(&OK));
+        assert_eq!(fixture.statements.text(own), Some(&b"SELECT 1"[..]));
+        fixture.prepared.insert(own, 5);
+        assert_eq!(fixture.says(&execute(own, &[]), size), (execute(5, &[]), None));
+        fixture.hears(&ok(&OK));
         // A reset of a statement that is not prepared here becomes a ping. A closed statement is gone.
-        site.moves();
+        fixture.moves();
         let reset = written(|out| encode_statement_reset(out, own));
-        assert_eq!(site.says(&reset, size), (written(encode_ping), None));
-        site.hears(&ok(&OK));
+        assert_eq!(fixture.says(&reset, size), (written(encode_ping), None));
+        fixture.hears(&ok(&OK));
         let close = |id| written(|out| encode_statement_close(out, id));
-        assert_eq!(site.says(&close(own), size), (close(0), None));
-        assert_eq!(site.says(&execute(own, &[]), size), (execute(0, &[]), None));
-        assert_eq!(site.statements.bytes(), 0);
+        assert_eq!(fixture.says(&close(own), size), (close(0), None));
+        assert_eq!(fixture.says(&execute(own, &[]), size), (execute(0, &[]), None));
+        assert_eq!(fixture.statements.bytes(), 0);
     }
 }
 
 #[test]
 fn parameter_types_are_added_on_a_new_connection() {
     let params = [Param::I64(7), Param::Bytes(b"x")];
-    let mut site = Site::new();
-    let own = prepare(&mut site, "SELECT ?, ?", 77, 2);
-    assert_eq!(site.says(&execute(own, &params), 1).0, execute(77, &params));
-    site.hears(&ok(&OK));
+    let mut fixture = Fixture::new();
+    let own = prepare(&mut fixture, "SELECT ?, ?", 77, 2);
+    assert_eq!(fixture.says(&execute(own, &params), 1).0, execute(77, &params));
+    fixture.hears(&ok(&OK));
     // The same without types: the flag is 0 and two bytes per parameter are missing.
     let shorter = |id: u32| {
         let mut bytes = execute(id, &params);
@@ -176,93 +176,93 @@ fn parameter_types_are_added_on_a_new_connection() {
         bytes[0] -= 4;
         bytes
     };
-    assert_eq!(site.says(&shorter(own), 1).0, shorter(77));
-    site.hears(&ok(&OK));
+    assert_eq!(fixture.says(&shorter(own), 1).0, shorter(77));
+    fixture.hears(&ok(&OK));
     for size in [1, 4, 1000] {
-        site.moves();
-        site.prepared.insert(own, 5);
-        assert_eq!(site.says(&shorter(own), size).0, execute(5, &params));
-        site.hears(&ok(&OK));
-        assert_eq!(site.says(&shorter(own), size).0, shorter(5));
-        site.hears(&ok(&OK));
+        fixture.moves();
+        fixture.prepared.insert(own, 5);
+        assert_eq!(fixture.says(&shorter(own), size).0, execute(5, &params));
+        fixture.hears(&ok(&OK));
+        assert_eq!(fixture.says(&shorter(own), size).0, shorter(5));
+        fixture.hears(&ok(&OK));
     }
 }
 
 #[test]
 fn changes_are_reported_once() {
-    let mut site = Site::new();
-    site.says(&query("SET sql_mode = ''; INSERT INTO t VALUES (1)"), 7);
+    let mut fixture = Fixture::new();
+    fixture.says(&query("SET sql_mode = ''; INSERT INTO t VALUES (1)"), 7);
     let more = OkPacket { status: 8, ..OK };
     let insert = OkPacket { last_insert_id: 9, warnings: 1, status: 0x202, ..OK };
-    site.hears(&[ok(&more), ok(&insert)].concat());
-    assert!(site.is_clean());
-    let changes = site.follow.settle();
+    fixture.hears(&[ok(&more), ok(&insert)].concat());
+    assert!(fixture.is_clean());
+    let changes = fixture.follow.settle();
     assert!(changes.effects.pin.is_some(), "the statement after SET sql_mode is ambiguous");
     assert_eq!((changes.effects.settings, changes.insert_id), (vec!["sql_mode".to_owned()], Some(9)));
     assert_eq!(
-        (changes.diagnostics, site.follow.flags().escapes()),
+        (changes.diagnostics, fixture.follow.flags().escapes()),
         (Some(Diagnostics::Some), Escapes::None)
     );
-    assert_eq!(site.follow.settle(), SessionChanges::default());
+    assert_eq!(fixture.follow.settle(), SessionChanges::default());
     // A refused command has no effect, except state that only its connection can have.
-    site.says(&query("SET time_zone = 'x'"), 7);
-    site.hears(&refusal());
-    let changes = site.follow.settle();
+    fixture.says(&query("SET time_zone = 'x'"), 7);
+    fixture.hears(&refusal());
+    let changes = fixture.follow.settle();
     assert_eq!((changes.effects.is_none(), changes.status), (true, StatusFlags::Unknown));
-    site.says(&query("SELECT GET_LOCK('a', 1), nonsense"), 7);
-    site.hears(&refusal());
-    assert_eq!(site.follow.settle().effects.pin, Some("GET_LOCK"));
+    fixture.says(&query("SELECT GET_LOCK('a', 1), nonsense"), 7);
+    fixture.hears(&refusal());
+    assert_eq!(fixture.follow.settle().effects.pin, Some("GET_LOCK"));
     // The client's own reset discards all changes.
-    site.says(&query("SET @x = 1"), 7);
-    site.hears(&ok(&OK));
-    site.says(&written(encode_reset_connection), 7);
-    site.hears(&ok(&OK));
-    let changes = site.follow.settle();
+    fixture.says(&query("SET @x = 1"), 7);
+    fixture.hears(&ok(&OK));
+    fixture.says(&written(encode_reset_connection), 7);
+    fixture.hears(&ok(&OK));
+    let changes = fixture.follow.settle();
     assert_eq!((changes.reset, changes.effects.is_none()), (SessionReset::Yes, true));
     // But not the default database.
-    site.says(&query("USE other"), 7);
-    site.hears(&ok(&OK));
-    site.says(&written(encode_reset_connection), 7);
-    site.hears(&ok(&OK));
-    assert_eq!(site.follow.settle().effects.database, DefaultDatabase::MayDiffer);
+    fixture.says(&query("USE other"), 7);
+    fixture.hears(&ok(&OK));
+    fixture.says(&written(encode_reset_connection), 7);
+    fixture.hears(&ok(&OK));
+    assert_eq!(fixture.follow.settle().effects.database, DefaultDatabase::MayDiffer);
 }
 
 #[test]
 fn open_state_keeps_the_connection() {
-    let mut site = Site::new();
-    let own = prepare(&mut site, "SELECT ?", 77, 1);
+    let mut fixture = Fixture::new();
+    let own = prepare(&mut fixture, "SELECT ?", 77, 1);
     let long_data = written(|out| {
         let payload = [&b"\x18"[..], &own.to_le_bytes(), b"\0\0long"].concat();
         write_payload(out, 0, &payload).unwrap();
     });
-    assert_eq!(&site.says(&long_data, 3).0[5..9], &77_u32.to_le_bytes());
-    assert!(site.follow.is_open());
-    site.says(&execute(own, &[Param::Bytes(b"")]), 3);
-    assert!(!site.follow.is_open());
+    assert_eq!(&fixture.says(&long_data, 3).0[5..9], &77_u32.to_le_bytes());
+    assert!(fixture.follow.is_open());
+    fixture.says(&execute(own, &[Param::Bytes(b"")]), 3);
+    assert!(!fixture.follow.is_open());
     // An execute that asked for no cursor has none, whatever its status flags are.
-    site.hears(&cursor_response(CURSOR));
-    assert!(!site.follow.is_open());
-    open_cursor(&mut site, own, CURSOR);
-    assert!(site.follow.is_open());
+    fixture.hears(&cursor_response(CURSOR));
+    assert!(!fixture.follow.is_open());
+    open_cursor(&mut fixture, own, CURSOR);
+    assert!(fixture.follow.is_open());
     let fetch = [&b"\x1c"[..], &own.to_le_bytes(), b"\x01\0\0\0"].concat();
-    site.says(
+    fixture.says(
         &written(|out| {
             write_payload(out, 0, &fetch).unwrap();
         }),
         3,
     );
-    site.hears(b"\x07\0\0\x01\xfe\0\0\x82\0\0\0");
-    assert!(!site.follow.is_open() && site.is_clean());
+    fixture.hears(b"\x07\0\0\x01\xfe\0\0\x82\0\0\0");
+    assert!(!fixture.follow.is_open() && fixture.is_clean());
     // `SET TRANSACTION` keeps the connection until the transaction starts, or pins it if none starts.
     for (status, pin) in [(3, None), (2, Some("SET TRANSACTION"))] {
-        site.follow.settle();
-        site.says(&query("SET TRANSACTION READ ONLY"), 3);
-        site.hears(&ok(&OK));
-        assert!(site.follow.is_open());
-        site.says(&query("BEGIN"), 3);
-        site.hears(&ok(&OkPacket { status, ..OK }));
-        assert!(!site.follow.is_open());
-        assert_eq!(site.follow.settle().effects.pin, pin);
+        fixture.follow.settle();
+        fixture.says(&query("SET TRANSACTION READ ONLY"), 3);
+        fixture.hears(&ok(&OK));
+        assert!(fixture.follow.is_open());
+        fixture.says(&query("BEGIN"), 3);
+        fixture.hears(&ok(&OkPacket { status, ..OK }));
+        assert!(!fixture.follow.is_open());
+        assert_eq!(fixture.follow.settle().effects.pin, pin);
     }
 }
 
@@ -286,63 +286,63 @@ fn execute_with_cursor(own: u32) -> Vec<u8> {
     bytes
 }
 
-fn open_cursor(site: &mut Site, own: u32, status: u16) {
-    site.says(&execute_with_cursor(own), 3);
-    site.hears(&cursor_response(status));
+fn open_cursor(fixture: &mut Fixture, own: u32, status: u16) {
+    fixture.says(&execute_with_cursor(own), 3);
+    fixture.hears(&cursor_response(status));
 }
 
 #[test]
 fn a_cursor_is_known_when_the_server_has_opened_or_closed_it() {
-    let mut site = Site::new();
-    let own = prepare(&mut site, "SELECT ?", 77, 1);
+    let mut fixture = Fixture::new();
+    let own = prepare(&mut fixture, "SELECT ?", 77, 1);
     // A result within a procedure; the OK of the procedure follows.
-    site.says(&execute_with_cursor(own), 3);
+    fixture.says(&execute_with_cursor(own), 3);
     let last = written(|out| write_ok(out, 4, &OkPacket { status: CURSOR, ..OK }).unwrap());
-    site.hears(&[cursor_response(CURSOR | 8), last].concat());
-    assert!(site.is_clean() && !site.follow.is_open());
-    open_cursor(&mut site, own, CURSOR);
+    fixture.hears(&[cursor_response(CURSOR | 8), last].concat());
+    assert!(fixture.is_clean() && !fixture.follow.is_open());
+    open_cursor(&mut fixture, own, CURSOR);
     // A refused command leaves it open.
     let reset = written(|out| encode_statement_reset(out, own));
     for command in [&reset, &execute(own, &[Param::Bytes(b"")])] {
-        site.says(command, 3);
-        site.hears(&refusal());
-        assert!(site.follow.is_open());
+        fixture.says(command, 3);
+        fixture.hears(&refusal());
+        assert!(fixture.follow.is_open());
     }
-    site.says(&reset, 3);
-    assert!(site.follow.is_open());
-    site.hears(&ok(&OK));
-    assert!(!site.follow.is_open());
-    open_cursor(&mut site, own, CURSOR);
-    site.says(&execute(own, &[Param::Bytes(b"")]), 3);
-    site.hears(&cursor_response(2));
-    assert!(!site.follow.is_open());
+    fixture.says(&reset, 3);
+    assert!(fixture.follow.is_open());
+    fixture.hears(&ok(&OK));
+    assert!(!fixture.follow.is_open());
+    open_cursor(&mut fixture, own, CURSOR);
+    fixture.says(&execute(own, &[Param::Bytes(b"")]), 3);
+    fixture.hears(&cursor_response(2));
+    assert!(!fixture.follow.is_open());
     // The statement is closed before the response.
     let close = written(|out| encode_statement_close(out, own));
-    site.says(&[execute_with_cursor(own), close].concat(), 3);
-    site.hears(&cursor_response(CURSOR));
-    assert!(site.is_clean() && !site.follow.is_open());
+    fixture.says(&[execute_with_cursor(own), close].concat(), 3);
+    fixture.hears(&cursor_response(CURSOR));
+    assert!(fixture.is_clean() && !fixture.follow.is_open());
 }
 
 /// The status after each of these texts, which succeed unless the status is `None`; whether a savepoint may exist then.
 fn savepoint_after(texts: &[(&str, Option<u16>)]) -> bool {
     let answer = |status: &Option<u16>| status.map_or_else(refusal, |status| ok(&OkPacket { status, ..OK }));
     let run_as_text = || {
-        let mut site = Site::new();
+        let mut fixture = Fixture::new();
         for (text, status) in texts {
-            site.says(&query(text), 7);
-            site.hears(&answer(status));
+            fixture.says(&query(text), 7);
+            fixture.hears(&answer(status));
         }
-        site.follow.may_have_savepoint()
+        fixture.follow.may_have_savepoint()
     };
     let run_prepared = || {
-        let mut site = Site::new();
+        let mut fixture = Fixture::new();
         for (text, status) in texts {
-            let own = prepare(&mut site, text, 77, 0);
+            let own = prepare(&mut fixture, text, 77, 0);
             let close = written(|out| encode_statement_close(out, own));
-            site.says(&[execute(own, &[]), close].concat(), 7);
-            site.hears(&answer(status));
+            fixture.says(&[execute(own, &[]), close].concat(), 7);
+            fixture.hears(&answer(status));
         }
-        site.follow.may_have_savepoint()
+        fixture.follow.may_have_savepoint()
     };
     let may_exist = run_as_text();
     assert_eq!(run_prepared(), may_exist, "{texts:?}");
@@ -393,25 +393,25 @@ fn a_savepoint_without_autocommit_opens_a_transaction() {
     assert!(savepoint_after(&[("SAVEPOINT a; COMMIT", None)]));
     assert!(!savepoint_after(&[("COMMIT; SELECT 1", None)]));
     // The client's own reset ends the transaction.
-    let mut site = Site::new();
-    site.says(&query("SAVEPOINT a"), 7);
-    site.hears(&ok(&OkPacket { status: MANUAL, ..OK }));
-    site.says(&written(encode_reset_connection), 7);
-    site.hears(&refusal());
-    assert!(site.follow.may_have_savepoint());
-    site.says(&written(encode_reset_connection), 7);
-    site.hears(&ok(&OkPacket { status: MANUAL, ..OK }));
-    assert!(!site.follow.may_have_savepoint());
+    let mut fixture = Fixture::new();
+    fixture.says(&query("SAVEPOINT a"), 7);
+    fixture.hears(&ok(&OkPacket { status: MANUAL, ..OK }));
+    fixture.says(&written(encode_reset_connection), 7);
+    fixture.hears(&refusal());
+    assert!(fixture.follow.may_have_savepoint());
+    fixture.says(&written(encode_reset_connection), 7);
+    fixture.hears(&ok(&OkPacket { status: MANUAL, ..OK }));
+    assert!(!fixture.follow.may_have_savepoint());
 }
 
 #[test]
 fn the_effects_of_a_statement_outlive_it() {
-    let mut site = Site::new();
-    let own = prepare(&mut site, "SET time_zone = '+01:00'", 77, 0);
+    let mut fixture = Fixture::new();
+    let own = prepare(&mut fixture, "SET time_zone = '+01:00'", 77, 0);
     let close = written(|out| encode_statement_close(out, own));
-    site.says(&[execute(own, &[]), close].concat(), 3);
-    site.hears(&ok(&OK));
-    assert_eq!(site.follow.settle().effects.settings, ["time_zone"]);
+    fixture.says(&[execute(own, &[]), close].concat(), 3);
+    fixture.hears(&ok(&OK));
+    assert_eq!(fixture.follow.settle().effects.settings, ["time_zone"]);
 }
 
 #[test]
@@ -420,12 +420,12 @@ fn settings_can_change_out_of_sight() {
     const NO_BACKSLASH_ESCAPES: u16 = 0x200;
     const DATABASE_DROPPED: u16 = 0x100;
     let changes = |texts: &[(&str, u16)]| {
-        let mut site = Site::new();
+        let mut fixture = Fixture::new();
         for (text, status) in texts {
-            site.says(&query(text), 7);
-            site.hears(&ok(&OkPacket { status: *status, ..OK }));
+            fixture.says(&query(text), 7);
+            fixture.hears(&ok(&OkPacket { status: *status, ..OK }));
         }
-        site.follow.settle().effects
+        fixture.follow.settle().effects
     };
     assert!(changes(&[("CALL p()", AUTOCOMMIT)]).is_none());
     assert_eq!(changes(&[("CALL p()", 0), ("CALL p()", 0)]).settings, ["autocommit"]);
@@ -443,119 +443,119 @@ fn settings_can_change_out_of_sight() {
 fn a_statement_that_cannot_be_prepared_again_fails_with_the_servers_error() {
     let err = b"\xff\x1e\x04#42S22Unknown column 'e \xc3\xa9' in 'SELECT'";
     for (size, params) in [(1, 10), (7, 10), (1 << 16, 0x100_0000 + 5)] {
-        let mut site = Site::new();
-        let own = prepare(&mut site, "SELECT ?", 77, 1);
-        site.moves();
+        let mut fixture = Fixture::new();
+        let own = prepare(&mut fixture, "SELECT ?", 77, 1);
+        fixture.moves();
         let long = vec![b'x'; params];
         let command = execute(own, &[Param::Bytes(&long)]);
-        assert_eq!(site.says(&command, size).1, Some(own));
-        site.follow.preparation_failed(own, err.to_vec());
+        assert_eq!(fixture.says(&command, size).1, Some(own));
+        fixture.follow.preparation_failed(own, err.to_vec());
         // The data is dropped with the statement.
         let data = written(|out| {
             write_payload(out, 0, &[&b"\x18"[..], &own.to_le_bytes(), b"\0\0long"].concat()).unwrap();
         });
         let close = written(|out| encode_statement_close(out, UNKNOWN_STATEMENT));
-        assert_eq!(site.says(&data, size), (close, None));
+        assert_eq!(fixture.says(&data, size), (close, None));
         // On another connection it would be executed without its data.
-        assert!(site.follow.is_open());
+        assert!(fixture.follow.is_open());
         let bytes = [command.clone(), query("SELECT 1")].concat();
-        assert_eq!(site.says(&bytes, size), ([written(encode_ping), query("SELECT 1")].concat(), None));
-        assert!(!site.follow.is_open());
+        assert_eq!(fixture.says(&bytes, size), ([written(encode_ping), query("SELECT 1")].concat(), None));
+        assert!(!fixture.follow.is_open());
         // Its sequence number follows those of the command.
         let sequence = 1 + (params / 0xff_ffff) as u8;
         let refused = written(|out| {
             write_payload(out, sequence, err).unwrap();
         });
-        assert_eq!(site.hears(&ok(&OK)), refused);
-        assert_eq!(site.follow.settle().status, StatusFlags::Unknown);
-        site.hears(&ok(&OK));
-        assert!(site.is_clean());
+        assert_eq!(fixture.hears(&ok(&OK)), refused);
+        assert_eq!(fixture.follow.settle().status, StatusFlags::Unknown);
+        fixture.hears(&ok(&OK));
+        assert!(fixture.is_clean());
         // The next execution prepares it again.
-        assert_eq!(site.says(&command, size).1, Some(own));
+        assert_eq!(fixture.says(&command, size).1, Some(own));
     }
     // The server ends the connection instead.
-    let mut site = Site::new();
-    let own = prepare(&mut site, "SELECT 1", 77, 0);
-    site.moves();
-    site.follow.preparation_failed(own, err.to_vec());
-    site.says(&execute(own, &[]), 9);
-    assert_eq!(site.hears(&refusal()), refusal());
+    let mut fixture = Fixture::new();
+    let own = prepare(&mut fixture, "SELECT 1", 77, 0);
+    fixture.moves();
+    fixture.follow.preparation_failed(own, err.to_vec());
+    fixture.says(&execute(own, &[]), 9);
+    assert_eq!(fixture.hears(&refusal()), refusal());
 }
 
 #[test]
 fn the_last_statement_identifier_is_resolved() {
-    let mut site = Site::new();
-    let own = prepare(&mut site, "SELECT 1", 77, 0);
+    let mut fixture = Fixture::new();
+    let own = prepare(&mut fixture, "SELECT 1", 77, 0);
     let last = u32::MAX;
-    assert_eq!(site.says(&execute(last, &[]), 3).0, execute(77, &[]));
-    site.hears(&ok(&OK));
-    site.moves();
-    assert_eq!(site.says(&execute(last, &[]), 1000).1, Some(own));
+    assert_eq!(fixture.says(&execute(last, &[]), 3).0, execute(77, &[]));
+    fixture.hears(&ok(&OK));
+    fixture.moves();
+    assert_eq!(fixture.says(&execute(last, &[]), 1000).1, Some(own));
     // A statement whose prepare is pending has no identifier yet.
-    let mut site = Site::new();
+    let mut fixture = Fixture::new();
     let both =
         [written(|out| encode_prepare(out, "SET sql_mode = ''").unwrap()), execute(last, &[])].concat();
-    assert_eq!(site.says(&both, 3), (both, None));
-    site.hears(&[complete_prepare(7, 0), ok(&OK)].concat());
-    assert_eq!(site.follow.settle().effects.settings, ["sql_mode"]);
+    assert_eq!(fixture.says(&both, 3), (both, None));
+    fixture.hears(&[complete_prepare(7, 0), ok(&OK)].concat());
+    assert_eq!(fixture.follow.settle().effects.settings, ["sql_mode"]);
     // Commands pipelined after it are ambiguous.
-    let prepared = site.statements.last.unwrap();
+    let prepared = fixture.statements.last.unwrap();
     let both = [execute(prepared, &[]), query("SELECT '\\'")].concat();
-    site.says(&both, 3);
-    site.hears(&[ok(&OK), ok(&OK)].concat());
-    assert_eq!(site.follow.settle().effects.pin, Some("a command behind one that sets sql_mode"));
+    fixture.says(&both, 3);
+    fixture.hears(&[ok(&OK), ok(&OK)].concat());
+    assert_eq!(fixture.follow.settle().effects.pin, Some("a command behind one that sets sql_mode"));
     // Its parameter types are kept.
     let params = [Param::I64(7)];
     let both = [written(|out| encode_prepare(out, "SELECT ?").unwrap()), execute(last, &params)].concat();
-    assert_eq!(site.says(&both, 3), (both, None));
-    site.hears(&[complete_prepare(8, 1), ok(&OK)].concat());
-    assert_eq!(site.follow.settle().effects.pin, None);
-    let own = site.statements.last.unwrap();
-    site.moves();
-    site.prepared.insert(own, 9);
+    assert_eq!(fixture.says(&both, 3), (both, None));
+    fixture.hears(&[complete_prepare(8, 1), ok(&OK)].concat());
+    assert_eq!(fixture.follow.settle().effects.pin, None);
+    let own = fixture.statements.last.unwrap();
+    fixture.moves();
+    fixture.prepared.insert(own, 9);
     let mut shorter = execute(own, &params);
     shorter[15] = 0;
     shorter.drain(16..18);
     shorter[0] -= 2;
-    assert_eq!(site.says(&shorter, 3).0, execute(9, &params));
-    site.hears(&ok(&OK));
+    assert_eq!(fixture.says(&shorter, 3).0, execute(9, &params));
+    fixture.hears(&ok(&OK));
     // A failed prepare leaves no last statement.
-    site.says(&written(|out| encode_prepare(out, "nonsense").unwrap()), 3);
-    site.hears(&refusal());
-    assert_eq!(site.says(&execute(last, &[]), 3).0, execute(0, &[]));
+    fixture.says(&written(|out| encode_prepare(out, "nonsense").unwrap()), 3);
+    fixture.hears(&refusal());
+    assert_eq!(fixture.says(&execute(last, &[]), 3).0, execute(0, &[]));
 }
 
 #[test]
 fn prepared_statements_are_bounded() {
-    let mut site = Site::new();
+    let mut fixture = Fixture::new();
     let text = "x".repeat(3 << 20);
     for number in 0..4_u32 {
         let command = written(|out| encode_prepare(out, &text).unwrap());
-        let Site { relay, follow, statements, prepared } = &mut site;
+        let Fixture { relay, follow, statements, prepared } = &mut fixture;
         follow.process_client(relay, &command, statements, prepared).unwrap();
-        site.hears(&complete_prepare(number + 1, 0));
-        assert!(site.statements.bytes() <= MAX_STATEMENT_BYTES);
-        assert_eq!(site.follow.settle().effects.pin.is_some(), number >= 2, "{number}");
+        fixture.hears(&complete_prepare(number + 1, 0));
+        assert!(fixture.statements.bytes() <= MAX_STATEMENT_BYTES);
+        assert_eq!(fixture.follow.settle().effects.pin.is_some(), number >= 2, "{number}");
     }
 }
 
 #[test]
 fn pending_prepares_are_bounded() {
-    let mut site = Site::new();
+    let mut fixture = Fixture::new();
     let text = "x".repeat(3 << 20);
     let command = written(|out| encode_prepare(out, &text).unwrap());
     for number in 0..4 {
-        let Site { relay, follow, statements, prepared } = &mut site;
+        let Fixture { relay, follow, statements, prepared } = &mut fixture;
         follow.process_client(relay, &command, statements, prepared).unwrap();
         assert!(follow.pending_bytes <= MAX_STATEMENT_BYTES);
         assert_eq!(follow.changes.effects.pin.is_some(), number >= 2, "{number}");
     }
     for _ in 0..2 {
-        site.hears(&refusal());
-        site.hears(&complete_prepare(7, 0));
+        fixture.hears(&refusal());
+        fixture.hears(&complete_prepare(7, 0));
     }
-    assert_eq!(site.follow.pending_bytes, 0);
-    assert!(site.is_clean());
+    assert_eq!(fixture.follow.pending_bytes, 0);
+    assert!(fixture.is_clean());
 }
 
 #[test]

@@ -32,17 +32,17 @@ fn execute_without_types(id: u32, params: &[Param<'_>; 1]) -> Vec<u8> {
 
 #[test]
 fn parameter_types_are_added_to_a_bulk_execute() {
-    let mut site = Site::new();
-    let own = prepare(&mut site, "INSERT INTO t VALUES (?)", 77, 1);
-    assert_eq!(site.says(&bulk(own, WITH_TYPES), 3).0, bulk(77, WITH_TYPES));
-    site.hears(&ok(&OK));
-    assert_eq!(site.says(&bulk(own, WITHOUT_TYPES), 3).0, bulk(77, WITHOUT_TYPES));
-    site.hears(&ok(&OK));
-    site.moves();
-    site.prepared.insert(own, 5);
-    assert_eq!(site.says(&bulk(own, WITHOUT_TYPES), 3).0, bulk(5, b"\xc0\0\x08\0"));
-    site.hears(&ok(&OK));
-    assert!(site.is_clean());
+    let mut fixture = Fixture::new();
+    let own = prepare(&mut fixture, "INSERT INTO t VALUES (?)", 77, 1);
+    assert_eq!(fixture.says(&bulk(own, WITH_TYPES), 3).0, bulk(77, WITH_TYPES));
+    fixture.hears(&ok(&OK));
+    assert_eq!(fixture.says(&bulk(own, WITHOUT_TYPES), 3).0, bulk(77, WITHOUT_TYPES));
+    fixture.hears(&ok(&OK));
+    fixture.moves();
+    fixture.prepared.insert(own, 5);
+    assert_eq!(fixture.says(&bulk(own, WITHOUT_TYPES), 3).0, bulk(5, b"\xc0\0\x08\0"));
+    fixture.hears(&ok(&OK));
+    assert!(fixture.is_clean());
 }
 
 fn refused(code: u16) -> Vec<u8> {
@@ -55,22 +55,22 @@ fn refused(code: u16) -> Vec<u8> {
 fn parameter_types_are_those_that_the_server_has_read_last() {
     let params = [Param::I64(7)];
     for (answer, is_read) in [(ok(&OK), true), (refused(1062), true), (refused(1295), false)] {
-        let mut site = Site::new();
-        let own = prepare(&mut site, "INSERT INTO t VALUES (?)", 77, 1);
-        site.says(&execute(own, &[Param::Bytes(b"x")]), 3);
-        site.hears(&ok(&OK));
-        site.says(&bulk(own, WITH_TYPES), 3);
-        site.hears(&answer);
-        site.moves();
-        site.prepared.insert(own, 5);
-        let sent = site.says(&execute_without_types(own, &params), 3).0;
-        site.hears(&ok(&OK));
+        let mut fixture = Fixture::new();
+        let own = prepare(&mut fixture, "INSERT INTO t VALUES (?)", 77, 1);
+        fixture.says(&execute(own, &[Param::Bytes(b"x")]), 3);
+        fixture.hears(&ok(&OK));
+        fixture.says(&bulk(own, WITH_TYPES), 3);
+        fixture.hears(&answer);
+        fixture.moves();
+        fixture.prepared.insert(own, 5);
+        let sent = fixture.says(&execute_without_types(own, &params), 3).0;
+        fixture.hears(&ok(&OK));
         assert_eq!(sent == execute(5, &params), is_read);
         // Now this connection knows them.
-        assert_eq!(site.says(&bulk(own, WITHOUT_TYPES), 3).0, bulk(5, WITHOUT_TYPES));
-        site.hears(&ok(&OK));
-        site.says(&written(|out| encode_statement_close(out, own)), 3);
-        assert_eq!((site.statements.bytes(), site.follow.pending_bytes), (0, 0));
+        assert_eq!(fixture.says(&bulk(own, WITHOUT_TYPES), 3).0, bulk(5, WITHOUT_TYPES));
+        fixture.hears(&ok(&OK));
+        fixture.says(&written(|out| encode_statement_close(out, own)), 3);
+        assert_eq!((fixture.statements.bytes(), fixture.follow.pending_bytes), (0, 0));
     }
 }
 
@@ -78,73 +78,73 @@ fn parameter_types_are_those_that_the_server_has_read_last() {
 #[test]
 fn parameter_types_of_a_later_execute_count() {
     let text = [Param::Bytes(b"x")];
-    let mut site = Site::new();
-    let own = prepare(&mut site, "INSERT INTO t VALUES (?)", 77, 1);
-    site.says(&[bulk(own, WITH_TYPES), execute(own, &text)].concat(), 3);
-    site.hears(&[ok(&OK), ok(&OK)].concat());
-    site.moves();
-    site.prepared.insert(own, 5);
-    assert_eq!(site.says(&execute_without_types(own, &text), 3).0, execute(5, &text));
-    assert_eq!(site.follow.pending_bytes, 0);
+    let mut fixture = Fixture::new();
+    let own = prepare(&mut fixture, "INSERT INTO t VALUES (?)", 77, 1);
+    fixture.says(&[bulk(own, WITH_TYPES), execute(own, &text)].concat(), 3);
+    fixture.hears(&[ok(&OK), ok(&OK)].concat());
+    fixture.moves();
+    fixture.prepared.insert(own, 5);
+    assert_eq!(fixture.says(&execute_without_types(own, &text), 3).0, execute(5, &text));
+    assert_eq!(fixture.follow.pending_bytes, 0);
 }
 
 /// A connection knows no types from a bulk execute that was refused before they were read.
 #[test]
 fn parameter_types_of_a_refused_bulk_execute_are_not_known() {
     let params = [Param::I64(7)];
-    let mut site = Site::new();
-    let own = prepare(&mut site, "INSERT INTO t VALUES (?)", 77, 1);
-    site.says(&execute(own, &params), 3);
-    site.hears(&ok(&OK));
-    site.moves();
-    site.prepared.insert(own, 5);
-    site.says(&bulk(own, WITH_TYPES), 3);
-    site.hears(&refused(1295));
-    assert_eq!(site.says(&execute_without_types(own, &params), 3).0, execute(5, &params));
+    let mut fixture = Fixture::new();
+    let own = prepare(&mut fixture, "INSERT INTO t VALUES (?)", 77, 1);
+    fixture.says(&execute(own, &params), 3);
+    fixture.hears(&ok(&OK));
+    fixture.moves();
+    fixture.prepared.insert(own, 5);
+    fixture.says(&bulk(own, WITH_TYPES), 3);
+    fixture.hears(&refused(1295));
+    assert_eq!(fixture.says(&execute_without_types(own, &params), 3).0, execute(5, &params));
 }
 
 /// A bulk execute does not take the data that was sent ahead: it is there for the next execute.
 #[test]
 fn data_sent_ahead_outlives_a_bulk_execute() {
-    let mut site = Site::new();
-    let own = prepare(&mut site, "INSERT INTO t VALUES (?)", 77, 1);
-    site.says(&long_data(own), 3);
-    site.says(&bulk(own, WITH_TYPES), 3);
-    site.hears(&ok(&OK));
-    assert!(site.follow.is_open());
-    site.says(&execute(own, &[Param::Bytes(b"")]), 3);
-    site.hears(&ok(&OK));
-    assert!(!site.follow.is_open());
+    let mut fixture = Fixture::new();
+    let own = prepare(&mut fixture, "INSERT INTO t VALUES (?)", 77, 1);
+    fixture.says(&long_data(own), 3);
+    fixture.says(&bulk(own, WITH_TYPES), 3);
+    fixture.hears(&ok(&OK));
+    assert!(fixture.follow.is_open());
+    fixture.says(&execute(own, &[Param::Bytes(b"")]), 3);
+    fixture.hears(&ok(&OK));
+    assert!(!fixture.follow.is_open());
 }
 
 /// A reset of a statement removes the data that was sent before it, and not what was sent behind it.
 #[test]
 fn data_sent_behind_a_reset_of_its_statement_outlives_its_answer() {
-    let mut site = Site::new();
-    let own = prepare(&mut site, "INSERT INTO t VALUES (?)", 77, 1);
+    let mut fixture = Fixture::new();
+    let own = prepare(&mut fixture, "INSERT INTO t VALUES (?)", 77, 1);
     let reset = written(|out| {
         write_payload(out, 0, &[&b"\x1a"[..], &own.to_le_bytes()].concat()).unwrap();
     });
-    site.says(&[reset.clone(), long_data(own)].concat(), 3);
-    site.hears(&ok(&OK));
-    assert!(site.follow.is_open());
-    site.says(&reset, 3);
-    site.hears(&ok(&OK));
-    assert!(!site.follow.is_open());
+    fixture.says(&[reset.clone(), long_data(own)].concat(), 3);
+    fixture.hears(&ok(&OK));
+    assert!(fixture.follow.is_open());
+    fixture.says(&reset, 3);
+    fixture.hears(&ok(&OK));
+    assert!(!fixture.follow.is_open());
 }
 
 /// Data sent ahead of a statement that could not be prepared is missing: every execute fails until one was to take it.
 #[test]
 fn a_bulk_execute_of_a_failed_statement_leaves_the_error_of_its_data() {
-    let mut site = Site::new();
-    let own = prepare(&mut site, "INSERT INTO t VALUES (?)", 77, 1);
-    site.moves();
-    site.follow.preparation_failed(own, refusal()[HEADER_BYTES..].to_vec());
-    site.says(&long_data(own), 3);
+    let mut fixture = Fixture::new();
+    let own = prepare(&mut fixture, "INSERT INTO t VALUES (?)", 77, 1);
+    fixture.moves();
+    fixture.follow.preparation_failed(own, refusal()[HEADER_BYTES..].to_vec());
+    fixture.says(&long_data(own), 3);
     for command in [bulk(own, WITH_TYPES), execute(own, &[Param::Bytes(b"")])] {
-        assert!(site.follow.is_open());
-        assert_eq!(site.says(&command, 3).1, None, "it is not prepared");
+        assert!(fixture.follow.is_open());
+        assert_eq!(fixture.says(&command, 3).1, None, "it is not prepared");
     }
-    assert!(!site.follow.is_open());
-    assert_eq!(site.says(&execute(own, &[Param::Bytes(b"")]), 3).1, Some(own));
+    assert!(!fixture.follow.is_open());
+    assert_eq!(fixture.says(&execute(own, &[Param::Bytes(b"")]), 3).1, Some(own));
 }

@@ -18,7 +18,7 @@ pub(super) const HOSTS: [&str; 3] = ["load1", "load2", "load3"];
 pub(super) const AHEAD_S: u64 = 3_600;
 
 /// Dropped in this order: sshds, the server, the network.
-pub(super) struct Site {
+pub(super) struct Fixture {
     pub(super) hosts: Vec<Host>,
     pub(super) there: Elsewhere,
     link: LinkProcess,
@@ -38,7 +38,7 @@ pub(super) struct Host {
     keeper: Child,
 }
 
-impl Site {
+impl Fixture {
     /// `None` if it cannot be made here, which is told.
     pub(super) fn start() -> Option<Self> {
         if !is_root() {
@@ -69,15 +69,15 @@ impl Site {
         let directory = tempfile::tempdir().expect("a directory");
         let place = directory.path().to_owned();
         let ssh = Ssh::new(&place);
-        let mut site = Self { hosts: Vec::new(), there, link, place, _place: directory };
+        let mut fixture = Self { hosts: Vec::new(), there, link, place, _place: directory };
         for number in 1..=HOSTS.len() {
-            let host = Host::start(&site, &ssh, number);
-            site.hosts.push(host);
+            let host = Host::start(&fixture, &ssh, number);
+            fixture.hosts.push(host);
         }
         let named =
             |(number, name): (usize, &str)| (name.to_owned(), format!(" HostName {}", address(number)));
         ssh.client(&(1..).zip(HOSTS).map(named).collect::<Vec<_>>());
-        Some(site)
+        Some(fixture)
     }
 
     /// Enters the network of clients.
@@ -109,8 +109,8 @@ impl Site {
 }
 
 impl Host {
-    fn start(site: &Site, ssh: &Ssh, number: usize) -> Self {
-        let place = site.place.join(format!("host{number}"));
+    fn start(fixture: &Fixture, ssh: &Ssh, number: usize) -> Self {
+        let place = fixture.place.join(format!("host{number}"));
         let (scratch, cache) = (place.join("scratch"), place.join("cache"));
         let config = ssh.sshd_config(&place, &format!("Port 22\nListenAddress {}\n", address(number)));
         let keeper = Command::new("unshare").args(["-n", "sleep", "100000"]).spawn().expect("a namespace");
@@ -119,7 +119,7 @@ impl Host {
             fs::read_link(format!("/proc/{}/ns/net", keeper.id())).ok().filter(|network| *network != own)
         });
         let (pid, address) = (keeper.id(), address(number));
-        site.in_clients_network(&format!(
+        fixture.in_clients_network(&format!(
             "ip link add host{number} type veth peer name eth0 netns {pid}; ip link set host{number} up; \
              ip route add {address}/32 dev host{number}; echo 1 >/proc/sys/net/ipv4/conf/host{number}/proxy_arp; \
              echo 1 >/proc/sys/net/ipv4/ip_forward"

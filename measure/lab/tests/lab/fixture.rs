@@ -20,7 +20,7 @@ use crate::common;
 const EXTRA_SERVERS: &str = "CIPHERTOLL_EXTRA_SERVERS";
 
 /// A build with a lab to start it.
-pub(crate) struct Stand {
+pub(crate) struct Fixture {
     // Dropped in this order: the temporary directory contains the scratch directory.
     pub(crate) lab: Lab,
     pub(crate) build: Build,
@@ -35,7 +35,7 @@ pub(crate) enum Way {
     Tls,
 }
 
-impl Stand {
+impl Fixture {
     /// The default server of `engine`, and additional ones from the environment.
     pub(crate) fn all(engine: Engine) -> Vec<Self> {
         let extra = std::env::var(EXTRA_SERVERS).unwrap_or_default();

@@ -11,12 +11,12 @@ use ciphertoll_wire::session::Login;
 use ciphertoll_wire::{Secret, mongodb, mysql, postgres};
 
 /// A path and an authentication.
-pub(crate) struct Visitor {
+pub(crate) struct TestClient {
     pub(crate) path: Path,
     pub(crate) auth: Auth,
 }
 
-impl Visitor {
+impl TestClient {
     pub(crate) fn new(path: &str, auth: Auth) -> Self {
         Self { path: path.parse().expect("a path"), auth }
     }

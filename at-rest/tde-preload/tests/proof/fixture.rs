@@ -24,7 +24,7 @@ const LIBRARY: &str = "libciphertoll_tde_preload.so";
 const TIME_LIMIT: Duration = Duration::from_mins(2);
 
 /// A directory for clusters, and the user of their servers.
-pub(crate) struct Stand {
+pub(crate) struct Fixture {
     pub(crate) version: Version,
     library: PathBuf,
     user: Option<User>,
@@ -42,7 +42,7 @@ pub(crate) enum Under<'a> {
 
 /// A data directory and its directory of sockets.
 pub(crate) struct Cluster<'a> {
-    pub(crate) stand: &'a Stand,
+    pub(crate) fixture: &'a Fixture,
     pub(crate) data: PathBuf,
     pub(crate) sockets: PathBuf,
     pub(crate) log: PathBuf,
@@ -57,7 +57,7 @@ pub(crate) struct Server<'a> {
     is_encrypted: bool,
 }
 
-impl Stand {
+impl Fixture {
     /// One for each PostgreSQL to test. Reports skipped tests if there is none, or if a version lacks a program.
     #[expect(clippy::print_stderr, reason = "what runs says on which version")]
     pub(crate) fn all(needed: &[&str]) -> Vec<Self> {
@@ -68,7 +68,7 @@ impl Stand {
                  CIPHERTOLL_TDE_POSTGRES_BIN=DIR:DIR",
             );
         }
-        let mut stands = Vec::new();
+        let mut fixtures = Vec::new();
         for version in versions {
             let lacks = |program: &str| {
                 !version.has(program)
@@ -78,10 +78,10 @@ impl Stand {
                 not_for_all(&format!("{} came without {program}, and no newer one is here", version.name));
             } else {
                 eprintln!("on {} in {}", version.name, version.bin.display());
-                stands.push(Self::new(version));
+                fixtures.push(Self::new(version));
             }
         }
-        stands
+        fixtures
     }
 
     fn new(version: Version) -> Self {
@@ -141,7 +141,7 @@ impl Stand {
         let data = self.directory(name);
         let sockets = self.directory(&format!("{name}.s"));
         Cluster {
-            stand: self,
+            fixture: self,
             data,
             sockets,
             log: self.place.path().join(format!("{name}.log")),
@@ -167,10 +167,10 @@ impl Stand {
 impl<'a> Cluster<'a> {
     /// The command of a PostgreSQL program.
     pub(crate) fn program(&self, name: &str, under: Under<'_>) -> Command {
-        let own = self.stand.version.bin.join(name);
+        let own = self.fixture.version.bin.join(name);
         let others = || versions::newest_with(name).map_or_else(|| name.into(), |other| other.bin.join(name));
         let program = if own.exists() { own } else { others() };
-        let mut command = self.stand.command(program);
+        let mut command = self.fixture.command(program);
         command.env("PGHOST", &self.sockets).env("PGUSER", "proof").env("PGDATABASE", "postgres");
         // With a timeout.
         command.env("PGOPTIONS", "-c statement_timeout=600s");
@@ -183,7 +183,7 @@ impl<'a> Cluster<'a> {
             command.env("CIPHERTOLL_TDE_FORGET", "1");
         }
         if let Under::Library(kek) | Under::Forgetting(kek) = under {
-            command.env("LD_PRELOAD", &self.stand.library);
+            command.env("LD_PRELOAD", &self.fixture.library);
             command.env("CIPHERTOLL_TDE_DATA", &self.data).env("CIPHERTOLL_TDE_KEK_FILE", kek);
         }
     }
@@ -198,7 +198,7 @@ impl<'a> Cluster<'a> {
 
     /// The server's command. It receives the key-encryption key through an open file.
     fn postgres(&self, under: Under<'_>, before: &[&OsStr]) -> Command {
-        let mut command = self.stand.command("/bin/sh");
+        let mut command = self.fixture.command("/bin/sh");
         let script = match under {
             Under::Library(_) | Under::Forgetting(_) => {
                 "exec 9<\"$CIPHERTOLL_TDE_KEK_FILE\" && unset CIPHERTOLL_TDE_KEK_FILE && CIPHERTOLL_TDE_KEK_FD=9 && \
@@ -209,7 +209,7 @@ impl<'a> Cluster<'a> {
         command
             .args(["-c", script, "sh"])
             .args(before)
-            .arg(self.stand.version.bin.join("postgres"))
+            .arg(self.fixture.version.bin.join("postgres"))
             .arg("-D")
             .arg(&self.data);
         command.args(["-c", "listen_addresses="]);
@@ -318,7 +318,7 @@ impl Server<'_> {
     }
 
     pub(crate) fn version(&self) -> &Version {
-        &self.cluster.stand.version
+        &self.cluster.fixture.version
     }
 
     /// The process ID of the postmaster.
@@ -363,7 +363,7 @@ impl Drop for Server<'_> {
             std::thread::sleep(Duration::from_millis(10));
         }
         if self.is_encrypted && !std::thread::panicking() && !self.cluster.is_damaged.get() {
-            is_encrypted(&self.cluster.data, self.cluster.stand.place.path());
+            is_encrypted(&self.cluster.data, self.cluster.fixture.place.path());
         }
     }
 }
