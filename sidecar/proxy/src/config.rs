@@ -21,7 +21,8 @@ use crate::password::{PasswordSource, find_in_password_file, find_password, read
 use crate::postgres::CredentialStore;
 use crate::protocol::{Pooling, ResetPolicy};
 use crate::settings::{
-    AllowedUids, DatabaseUser, Limits, ListenAddress, ScramIterations, Settings, UnixAuth, UpstreamTlsLibrary,
+    AllowedUids, DatabaseUser, Limits, ListenAddress, MAX_THREADS, ScramIterations, Settings, UnixAuth,
+    UpstreamTlsLibrary,
 };
 use crate::upstream::{default_groups, has_group};
 use crate::url::{ProtocolKind, ServerUrl, UpstreamEncryption};
@@ -29,8 +30,6 @@ use crate::url::{ProtocolKind, ServerUrl, UpstreamEncryption};
 pub use error::ConfigError;
 pub use schema::json_schema;
 
-/// Far more than one server's traffic keeps busy.
-const MAX_THREADS: usize = 256;
 /// Far larger than any configuration.
 const MAX_FILE_BYTES: u64 = 1 << 20;
 /// MySQL clients offer no ALPN; a client that offers another protocol is refused.

@@ -85,12 +85,12 @@ pub use notify::Notifier;
 pub use password::{PasswordError, PasswordSource, find_in_password_file, find_password, read_password};
 pub use pool::{Acceptable, ConnectionPool, PoolAction, WorkerBound};
 pub use postgres::Postgres;
-pub use protocol::{HandshakeStep, Pooling, Protocol};
+pub use protocol::{HandshakeStep, Protocol};
 pub use refusal::Refusal;
 pub use reloader::Reloader;
 pub use settings::{
-    AllowedUids, DatabaseUser, Limits, ListenAddress, ListenError, ScramIterations, Settings, StartError,
-    UnixAuth,
+    AllowedUids, DatabaseUser, Limits, ListenAddress, ListenError, Pooling, ScramIterations, Settings,
+    StartError, UnixAuth,
 };
 pub use status::{
     CertificateStatus, ClientStates, PoolStatus, Status, StatusCounters, StatusLimits, ThreadStatus,

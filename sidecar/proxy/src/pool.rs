@@ -12,6 +12,7 @@ use std::hash::Hash;
 use std::time::{Duration, Instant};
 
 use foldhash::HashMap;
+pub use list::WorkerBound;
 use list::{ConnectionLists, Connections, ListId, Lists};
 
 /// Among clients that started to wait within this time of the first one, a client on the connection's worker
@@ -19,14 +20,6 @@ use list::{ConnectionLists, Connections, ListId, Lists};
 const LOCALITY_WINDOW: Duration = Duration::from_millis(10);
 /// How many waiting clients are searched for one on the same worker.
 const LOCALITY_SCAN: usize = 64;
-
-/// An ID of something that belongs to one worker.
-pub trait WorkerBound: Copy + Eq {
-    fn thread(self) -> usize;
-
-    /// A small number that no other value of the same type has at the same time.
-    fn slot(self) -> usize;
-}
 
 /// The connections to one server. `S` are IDs of connections, `C` of clients. Operations take constant time, except
 /// where another key's connection is searched for.

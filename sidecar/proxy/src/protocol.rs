@@ -9,14 +9,12 @@ use ciphertoll_wire::Response;
 use ciphertoll_wire::postgres::relay::Patch;
 use ciphertoll_wire::relay::{Departure, Goodbye, Vacate};
 use ciphertoll_wire::session::{self, ServerInfo};
-use clap::ValueEnum;
 use foldhash::HashMap;
-use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
 
 use crate::client_auth::ClientAuth;
 use crate::fingerprint::Fingerprint;
 use crate::refusal::Refusal;
+pub(crate) use crate::settings::{Pooling, ResetPolicy};
 use crate::settings::{Settings, StartError};
 
 /// A result with the error of either protocol.
@@ -478,28 +476,6 @@ pub enum AcquiredState {
     SameClient,
     /// As another client left it: the reset must be sent first.
     ResetPending,
-}
-
-/// How long a client keeps a server connection.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema, ValueEnum)]
-#[serde(rename_all = "kebab-case")]
-pub enum Pooling {
-    /// Until it disconnects.
-    #[default]
-    Session,
-    /// Until its transaction ends, so that more clients than connections can be served.
-    Transaction,
-}
-
-/// When a server connection is reset between two clients.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema, ValueEnum)]
-#[serde(rename_all = "kebab-case")]
-pub enum ResetPolicy {
-    /// Unless it is certain that nothing remains.
-    #[default]
-    Always,
-    /// Unless the words of all statements were plain data access and transaction control.
-    Tracked,
 }
 
 /// The result of the settings and queries that the proxy sent for a client.

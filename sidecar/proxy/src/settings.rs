@@ -14,8 +14,10 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::fingerprint::{Fingerprint, FingerprintBuilder};
-use crate::protocol::{Pooling, ResetPolicy};
 use crate::url::{ProtocolKind, ServerUrl};
+
+/// Far more than one server's traffic keeps busy.
+pub(crate) const MAX_THREADS: usize = 256;
 
 pub struct Settings {
     /// At least one address.
@@ -55,6 +57,28 @@ impl Settings {
         }
         Ok(self.users.iter().map(|user| (user.name.as_str(), &user.password)))
     }
+}
+
+/// How long a client keeps a server connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema, ValueEnum)]
+#[serde(rename_all = "kebab-case")]
+pub enum Pooling {
+    /// Until it disconnects.
+    #[default]
+    Session,
+    /// Until its transaction ends, so that more clients than connections can be served.
+    Transaction,
+}
+
+/// When a server connection is reset between two clients.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema, ValueEnum)]
+#[serde(rename_all = "kebab-case")]
+pub enum ResetPolicy {
+    /// Unless it is certain that nothing remains.
+    #[default]
+    Always,
+    /// Unless the words of all statements were plain data access and transaction control.
+    Tracked,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -12,11 +12,13 @@ use ciphertoll_model::DebianRelease;
 use ciphertoll_record::Context;
 use nix::unistd::geteuid;
 
-use super::package::Package;
-use super::{APT, package};
-use crate::client::{self, FetchClient};
+use super::package::{self, Package};
+
+use crate::client::{self, ClientProgram, FetchClient};
 use crate::error::FetchError;
 use crate::job::FetchJob;
+
+pub(crate) const APT: ClientProgram = ClientProgram { name: "apt-get", version: "", package: "apt" };
 
 /// The keys that sign Debian's archive.
 const KEYRING: &str = "/usr/share/keyrings/debian-archive-keyring.gpg";

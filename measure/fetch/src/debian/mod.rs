@@ -18,12 +18,12 @@ use ciphertoll_host::user::RunAs;
 use ciphertoll_model::DebianRelease;
 use ciphertoll_record::Context;
 
+pub(crate) use self::archive::APT;
 use self::archive::PrivateArchive;
-use super::client::{ClientProgram, FetchClient};
+use super::client::FetchClient;
 use super::job::FetchJob;
 use crate::error::FetchError;
 
-pub(super) const APT: ClientProgram = ClientProgram { name: "apt-get", version: "", package: "apt" };
 /// Names, versions and hashes of the unpacked packages.
 const PACKAGES_FILE: &str = "packages.tsv";
 /// Below a fetched directory: links to its programs, as in the other builds.

@@ -176,7 +176,7 @@ fn the_error_of_a_failed_go_has_its_output() {
     let place = FetchFixture::new();
     for (script, said) in [
         (
-            r#"echo '{"FetchError": "no such module"}'; exit 1"#,
+            r#"echo '{"Error": "no such module"}'; exit 1"#,
             "cannot fetch postgres-18: go failed (exit status: 1): no such module",
         ),
         ("echo proxy: refused >&2; exit 1", "proxy: refused"),

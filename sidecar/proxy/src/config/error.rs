@@ -5,9 +5,8 @@ use std::path::PathBuf;
 
 use ciphertoll_wire::scram::MAX_ITERATIONS;
 
-use super::MAX_THREADS;
 use crate::password::PasswordError;
-use crate::settings::ListenAddress;
+use crate::settings::{ListenAddress, MAX_THREADS};
 use crate::url::UrlError;
 
 /// An error in the operator's settings.

@@ -8,7 +8,7 @@ use std::sync::{Condvar, LazyLock, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use super::{Format, report};
+use super::format::{Format, report};
 
 const MAX_LINES: usize = 1024;
 /// How long the thread waits for further lines, so that not every line starts one.

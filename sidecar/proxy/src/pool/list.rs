@@ -1,7 +1,13 @@
 //! Doubly linked lists over one table. A member is found by its slot, so every operation takes constant time and
 //! hashes nothing, and memory is allocated only for new slots. A member is in one list at most.
 
-use super::WorkerBound;
+/// An ID of something that belongs to one worker.
+pub trait WorkerBound: Copy + Eq {
+    fn thread(self) -> usize;
+
+    /// A small number that no other value of the same type has at the same time.
+    fn slot(self) -> usize;
+}
 
 /// Lists of members `M`, each with a value.
 pub(super) struct Lists<M, V> {

@@ -3,6 +3,7 @@
 mod backend_state;
 mod client_handshake;
 mod opening;
+mod pool_key;
 mod protocol;
 mod recent_logins;
 mod session;

@@ -16,12 +16,12 @@ use foldhash::HashMap;
 
 use super::backend_state::{BackendState, Greeting, ResetContext};
 use super::client_handshake::{ClientHandshake, CredentialStore};
+use super::pool_key::PostgresKey;
 use super::recent_logins::RecentLogins;
 use super::session::ClientSession;
 use super::startup_request::{StartupRequest, cannot_fail};
 use crate::client_auth::ClientAuth;
 use crate::fingerprint::Fingerprint;
-use crate::login_names::LoginNames;
 use crate::protocol::{
     AcquiredState, CancelBy, CancelToken, CommandOutcome, ConnectPlan, PoolKey, Pooling, Protocol,
     ProtocolCommand, ResetNeed, ResetPolicy, SessionResult, StartFailed, remember,
@@ -57,15 +57,6 @@ struct ServerAccount {
     /// Saves hashing the password for each connection.
     keys: Arc<KeyCache>,
     fingerprint: Fingerprint,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct PostgresKey(LoginNames);
-
-impl PostgresKey {
-    pub(super) fn new(user: &str, database: &str) -> Self {
-        Self(LoginNames::new(user, Some(database)))
-    }
 }
 
 impl Postgres {
@@ -350,16 +341,6 @@ impl Protocol for Postgres {
 
     fn terminate(&self, to_server: &mut Vec<u8>) {
         encode_terminate(to_server);
-    }
-}
-
-impl PoolKey for PostgresKey {
-    fn user(&self) -> &str {
-        self.0.user()
-    }
-
-    fn database(&self) -> &str {
-        self.0.database().unwrap_or_default()
     }
 }
 

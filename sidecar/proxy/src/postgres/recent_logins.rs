@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::backend_state::Greeting;
-use super::protocol::PostgresKey;
+use super::pool_key::PostgresKey;
 use super::startup_request::StartupParameters;
 
 /// More than the programs that usually share a pool. Each entry takes at most a few times the longest startup message.
