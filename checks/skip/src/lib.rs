@@ -72,10 +72,10 @@ pub fn no_server(engine: Engine, why: &(impl Display + ?Sized)) {
 /// In CI, where it has one.
 #[track_caller]
 pub fn no_proxy(program: ProxyProgram, why: &(impl Display + ?Sized)) {
-    match program {
-        // No registry offers it.
-        ProxyProgram::ProxySql => not_for_all(why),
-        ProxyProgram::Odyssey | ProxyProgram::MySqlRouter => only_in_full(why),
-        ProxyProgram::Sidecar | ProxyProgram::PgBouncer => missing(why),
+    match program.label() {
+        "proxy" | "pgbouncer" => missing(why),
+        "odyssey" | "mysqlrouter" => only_in_full(why),
+        // No registry offers ProxySQL.
+        _ => not_for_all(why),
     }
 }

@@ -37,7 +37,7 @@ pub(crate) fn fetch(fetchable: &Fetchable) -> Result<ExitCode, Failure> {
         ),
         FetchedProgram::Other { program, version } => {
             let used = match fetchable.product {
-                Product::Proxy(program) => format!("ciphertoll run --path plain,{}", program.label()),
+                Product::Proxy(label) => format!("ciphertoll run --path plain,{label}"),
                 Product::Server(_) | Product::OpenSsl => {
                     "ciphertoll run --path tls1.3-p256+group=x25519mlkem768+client=openssl-3.5".to_owned()
                 }

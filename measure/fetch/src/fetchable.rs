@@ -46,7 +46,8 @@ pub struct Fetchable {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Product {
     Server(Engine),
-    Proxy(ProxyProgram),
+    /// A proxy program, by its label.
+    Proxy(&'static str),
     /// The program `openssl` and its libraries.
     OpenSsl,
 }
@@ -62,7 +63,7 @@ impl Product {
     pub fn display_name(self) -> &'static str {
         match self {
             Self::Server(engine) => engine.display_name(),
-            Self::Proxy(program) => program.display_name(),
+            Self::Proxy(label) => ProxyProgram::named(label).map_or(label, ProxyProgram::display_name),
             Self::OpenSsl => "OpenSSL",
         }
     }
@@ -70,7 +71,7 @@ impl Product {
     pub fn label(self) -> &'static str {
         match self {
             Self::Server(engine) => engine.label(),
-            Self::Proxy(program) => program.label(),
+            Self::Proxy(label) => label,
             Self::OpenSsl => "openssl",
         }
     }

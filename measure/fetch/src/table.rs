@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use ciphertoll_model::{DebianRelease, Engine, ProxyProgram, ServerLevel};
+use ciphertoll_model::{DebianRelease, Engine, ServerLevel};
 
 use super::archive::Archive;
 use super::debian::DebianPackages;
@@ -198,7 +198,7 @@ pub const FETCHABLE: [Fetchable; 15] = [
     ),
     debian!(
         "pgbouncer",
-        Product::Proxy(ProxyProgram::PgBouncer),
+        Product::Proxy("pgbouncer"),
         "1",
         "ISC",
         Sid,
@@ -208,7 +208,7 @@ pub const FETCHABLE: [Fetchable; 15] = [
     ),
     debian!(
         "mysqlrouter",
-        Product::Proxy(ProxyProgram::MySqlRouter),
+        Product::Proxy("mysqlrouter"),
         "9",
         "GPL-2.0",
         Sid,
@@ -218,7 +218,7 @@ pub const FETCHABLE: [Fetchable; 15] = [
     ),
     debian!(
         "odyssey",
-        Product::Proxy(ProxyProgram::Odyssey),
+        Product::Proxy("odyssey"),
         "1",
         "BSD-3-Clause",
         Sid,

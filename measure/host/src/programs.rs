@@ -37,12 +37,6 @@ fn search_in(path: &OsStr, program: &str) -> Option<PathBuf> {
     })
 }
 
-pub const HOW_TO_GET_MYSQL_ROUTER: &str = "run `ciphertoll servers fetch mysqlrouter`, or install mysql-router from MySQL's \
-     own APT repository or, on Ubuntu, from Ubuntu's";
-pub const HOW_TO_GET_ODYSSEY: &str = "run `ciphertoll servers fetch odyssey`, or build it from its source";
-pub const HOW_TO_GET_PROXYSQL: &str =
-    "install proxysql from ProxySQL's own APT repository (neither Debian nor Ubuntu has such a package)";
-
 /// The sidecar's program name.
 pub const SIDECAR: &str = "ciphertoll-proxy";
 

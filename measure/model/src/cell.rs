@@ -238,7 +238,7 @@ impl Cell {
     /// Constraints of proxies, which log in to the server in the client's place.
     fn impossible_through(&self, proxy: Proxy) -> Option<String> {
         let Treatment { server, auth, .. } = &self.treatment;
-        let asks_in_front = (proxy.program, proxy.front) == (ProxyProgram::Sidecar, ProxyFront::Tcp);
+        let asks_in_front = (proxy.program, proxy.front) == (ProxyProgram::SIDECAR, ProxyFront::Tcp);
         if asks_in_front && *auth == Auth::Trust {
             let name = proxy.program.display_name();
             return Some(format!("over TCP, {name} requires a password, and auth=trust has none"));

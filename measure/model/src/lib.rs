@@ -52,8 +52,9 @@ pub use factor::{
     AtRest, Auth, Bytes, ChainLength, ChannelBinding, ClientCertificate, Clients, Compressor, ConnectionUse,
     Ctx, Dataset, DebianRelease, DocumentsLogin, DocumentsUrl, Driver, DriverName, Factor, Iterations,
     LevelError, Link, LinkShape, LoginMechanism, NO_AES_128, OpenVpnCipher, Pace, Path, Percent, PoolMode,
-    Proxy, ProxyFront, ProxyProgram, Queries, RelativeScale, Resumption, Scale, ScaleBase, ScaleLevel,
-    ServerLevel, ServerUrl, SetConnection, SshCipher, SshSession, SshTunnel, Tde, TdeCipher, TdeTarget,
+    Proxy, ProxyConfiguration, ProxyDefinition, ProxyFront, ProxyListen, ProxyProgram, ProxyProtocol,
+    ProxySite, ProxySource, Queries, RelativeScale, Resumption, Scale, ScaleBase, ScaleLevel, ServerLevel,
+    ServerUrl, SetConnection, SocketAuth, SshCipher, SshSession, SshTunnel, Tde, TdeCipher, TdeTarget,
     TlsDemand, TlsPath, TlsStart, Tunnel, UrlError, UrlFileContent, UrlFileOption, UrlHost, UrlPlace, UrlTls,
     Workload, YcsbMix,
 };

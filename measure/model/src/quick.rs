@@ -58,7 +58,7 @@ impl Spec {
 
     /// Adds the sidecar. If the run takes too long, drops TLS 1.2, then the second server.
     pub fn quick_with_sidecar(servers: &[ServerLevel]) -> Self {
-        let proxy = Proxy::of(ProxyProgram::Sidecar);
+        let proxy = Proxy::of(ProxyProgram::SIDECAR);
         let sidecar = Path::Proxy(proxy);
         let is_spoken = |server: &&ServerLevel| proxy.impossible(server.engine).is_none();
         let older = Path::tls(TlsVersion::Tls12, ServerKey::P256);

@@ -91,7 +91,7 @@ fn measure(
 ) -> Result<()> {
     let engine = setup.server.engine();
     print_line(&format!("\n{} {}", engine.display_name(), setup.server.version()))?;
-    for program in ProxyProgram::ALL {
+    for program in ProxyProgram::all() {
         let version = setup.lab.proxy_version(program);
         if !version.is_empty() && ciphertoll_model::Proxy::of(program).impossible(engine).is_none() {
             print_line(&format!("  {} {version}", program.display_name()))?;

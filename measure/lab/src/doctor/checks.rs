@@ -52,7 +52,7 @@ pub fn probes() -> Vec<Probe> {
         purpose: check.purpose,
         need: check.need,
     });
-    let tools = tools::TOOLS.iter().map(|tool| Probe {
+    let tools = tools::tools().into_iter().map(|tool| Probe {
         name: tool.name.to_owned(),
         purpose: tool.purpose,
         need: Need::Sometimes,
@@ -75,7 +75,7 @@ pub fn run_probe(name: &str, directory: &Path) -> Option<Vec<Finding>> {
     if let Some(check) = CHECKS.iter().find(|check| check.name == name) {
         return Some((check.run)());
     }
-    tools::TOOLS.iter().find(|tool| tool.name == name).map(|tool| vec![tool.check(directory)])
+    tools::tools().into_iter().find(|tool| tool.name == name).map(|tool| vec![tool.check(directory)])
 }
 
 #[cfg(test)]

@@ -3,10 +3,8 @@
 use std::path::Path;
 
 use ciphertoll_fetch::table::fetched_program;
-use ciphertoll_host::programs::{
-    HOW_TO_GET_MYSQL_ROUTER, HOW_TO_GET_ODYSSEY, HOW_TO_GET_PROXYSQL, SIDECAR, how_to_install, search,
-    version_of,
-};
+use ciphertoll_host::programs::{SIDECAR, how_to_install, search, version_of};
+use ciphertoll_model::{ProxyProgram, ProxyProtocol, ProxySource};
 
 use super::finding::CheckPurpose::{self, AtRest, Drivers, Measure, Tunnels};
 use super::finding::Finding;
@@ -47,7 +45,7 @@ impl PackageSource {
     }
 }
 
-pub(super) const TOOLS: [Tool; 16] = [
+const NETWORK_TOOLS: [Tool; 9] = [
     Tool::of("mvn", Measure, &["-B", "-Dstyle.color=never", "-v"], "maven", "fetches servers"),
     Tool::of("openssl", Measure, &["version"], "openssl", "shows certificates and speeds of ciphers"),
     Tool::of("ssh", Tunnels, &["-V"], "openssh-client", "SSH tunnels"),
@@ -60,25 +58,37 @@ pub(super) const TOOLS: [Tool; 16] = [
         ..Tool::of("stunnel", Tunnels, &["-version"], "stunnel4", "TLS in front of a server")
     },
     Tool::of("haproxy", Tunnels, &["-v"], "haproxy", "TLS in front of a server"),
-    Tool::of("pgbouncer", Tunnels, &["--version"], "pgbouncer", "pools connections to PostgreSQL"),
-    Tool {
-        source: PackageSource::Elsewhere(HOW_TO_GET_ODYSSEY),
-        ..Tool::of("odyssey", Tunnels, &["--version"], "", "pools connections to PostgreSQL")
-    },
-    Tool {
-        source: PackageSource::Elsewhere(HOW_TO_GET_PROXYSQL),
-        ..Tool::of("proxysql", Tunnels, &["--version"], "", "pools connections to MariaDB and MySQL")
-    },
-    Tool {
-        source: PackageSource::Elsewhere(HOW_TO_GET_MYSQL_ROUTER),
-        ..Tool::of("mysqlrouter", Tunnels, &["--version"], "", "pools connections to MariaDB and MySQL")
-    },
+];
+
+/// What comes after the proxies.
+const OTHER_TOOLS: [Tool; 3] = [
     Tool::of("gocryptfs", AtRest, &["-version"], "gocryptfs", "encrypts the files of a server"),
     Tool::of("cc", Drivers, &["--version"], "gcc", "compiles drivers written in C"),
     Tool::of("go", Drivers, &["version"], "golang-go", "compiles drivers written in Go"),
 ];
 
+pub(super) fn tools() -> Vec<Tool> {
+    let proxies = ProxyProgram::all().into_iter().filter_map(Tool::of_proxy);
+    NETWORK_TOOLS.into_iter().chain(proxies).chain(OTHER_TOOLS).collect()
+}
+
 impl Tool {
+    /// `None` for the sidecar, which is not installed by a package of its own.
+    fn of_proxy(program: ProxyProgram) -> Option<Self> {
+        let definition = program.definition();
+        let source = match definition.source {
+            ProxySource::Own => return None,
+            ProxySource::Package(package) => PackageSource::Package(package),
+            ProxySource::Elsewhere(advice) => PackageSource::Elsewhere(advice),
+        };
+        let what_for = match definition.protocol {
+            ProxyProtocol::Sql => "pools connections",
+            ProxyProtocol::Postgres => "pools connections to PostgreSQL",
+            ProxyProtocol::MySql | ProxyProtocol::MySqlOnly => "pools connections to MariaDB and MySQL",
+        };
+        Some(Self { source, ..Self::of(definition.label, Tunnels, &["--version"], "", what_for) })
+    }
+
     const fn of(
         name: &'static str,
         purpose: CheckPurpose,
@@ -139,7 +149,7 @@ mod tests {
             ciphertoll_skip::not_for_all("apt-cache has no package lists");
             return;
         }
-        for tool in &TOOLS {
+        for tool in &tools() {
             match tool.source {
                 PackageSource::Package(package) => assert!(known(package), "{}: {package}", tool.name),
                 PackageSource::Elsewhere(cure) => assert!(!cure.contains("apt-get"), "{}: {cure}", tool.name),

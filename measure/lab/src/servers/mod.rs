@@ -17,5 +17,6 @@ pub(crate) mod find;
 pub(crate) mod launch;
 pub(crate) mod process;
 pub(crate) mod server;
+mod stored_files;
 pub(crate) mod template;
 pub(crate) mod unused;

@@ -34,6 +34,7 @@ use crate::servers::engine::{Change, PreparedLogin, ServerDescription, ServerEng
 use crate::servers::engines;
 use crate::servers::launch::{LaunchPlan, ServerStart};
 use crate::servers::process::ServerProcess;
+use crate::servers::stored_files;
 use crate::tls::credentials::ClientAccount;
 use crate::tls::credentials::{Credentials, ServerCertificate};
 use crate::tls::support::{self, TlsServer};
@@ -67,10 +68,10 @@ impl Server {
         start: &ServerStart<'_>,
         settings: &Settings,
     ) -> Result<Self, Error> {
-        let space = at_rest::tmpfs_bytes(workspace, start)?;
+        let space = stored_files::tmpfs_bytes(workspace, start)?;
         let directory = ServerDirectory::create(workspace, start.name, start.template.at_rest, space)?;
         let engine = engines::of(start.build.engine);
-        let mount = at_rest::copy_template(workspace, start, &directory)?;
+        let mount = stored_files::copy_template(workspace, start, &directory)?;
         directory.write_authorities(&workspace.authorities)?;
         let certificate = ServerCertificate::from(start.key);
         directory.write_certificate(&workspace.authorities.servers, certificate, workspace.run_as)?;

@@ -11,7 +11,6 @@ use ciphertoll_host::programs::version_numbers;
 use ciphertoll_model::TlsLibrary;
 use ciphertoll_net::tls;
 
-use super::support::unavailable;
 use crate::error::Error;
 
 /// The first OpenSSL with ML-KEM and ML-DSA.
@@ -36,7 +35,7 @@ impl ClientOpenSsl {
             TlsLibrary::OpenSsl35 if tls::openssl_has_post_quantum() => Ok(Self::Linked),
             TlsLibrary::OpenSsl35 => fetched().map(Self::Loader).ok_or_else(|| {
                 let own = tls::openssl_version();
-                unavailable(format!(
+                Error::TlsUnavailable(format!(
                     "{NAME} is not fetched and this program uses {own}: `ciphertoll servers fetch {NAME}`"
                 ))
             }),
@@ -81,7 +80,7 @@ pub fn openssl_with_post_quantum() -> Option<PathBuf> {
 
 pub(super) fn program() -> Result<PathBuf, Error> {
     openssl_with_post_quantum().ok_or_else(|| {
-        unavailable(format!(
+        Error::TlsUnavailable(format!(
             "certificates with ML-DSA keys need the program openssl of version 3.5: `ciphertoll servers fetch {NAME}`"
         ))
     })

@@ -10,7 +10,9 @@ mod link;
 mod pace;
 mod path;
 mod plain;
+mod proxies;
 mod proxy;
+mod proxy_program;
 mod scale;
 mod server;
 mod tls_path;
@@ -29,7 +31,11 @@ pub use link::{Link, LinkShape};
 pub use pace::{Pace, Percent};
 pub use path::Path;
 pub use plain::{Clients, Ctx};
-pub use proxy::{PoolMode, Proxy, ProxyFront, ProxyProgram};
+pub use proxy::{Proxy, ProxyFront, ProxyProgram};
+pub use proxy_program::{
+    PoolMode, ProxyConfiguration, ProxyDefinition, ProxyListen, ProxyProtocol, ProxySite, ProxySource,
+    SocketAuth,
+};
 pub use scale::{RelativeScale, Scale, ScaleBase, ScaleLevel};
 pub(crate) use server::parse_engine;
 pub use server::{DebianRelease, ServerLevel};

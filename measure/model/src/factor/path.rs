@@ -30,7 +30,7 @@ impl Path {
     pub fn all() -> Vec<Self> {
         let tls = TlsPath::all().map(Self::Tls);
         let tunnels = Tunnel::all().into_iter().map(Self::Tunnel);
-        let proxies = ProxyProgram::ALL.map(|program| Self::Proxy(Proxy::of(program)));
+        let proxies = ProxyProgram::all().into_iter().map(|program| Self::Proxy(Proxy::of(program)));
         [Self::Plain, Self::Unix].into_iter().chain(tls).chain(tunnels).chain(proxies).collect()
     }
 
@@ -106,7 +106,7 @@ fn in_short(error: LevelError) -> LevelError {
             let known = ["plain", "unix"].into_iter().map(ToOwned::to_owned);
             let tls = format!("tls1.x[-KEY] (KEY {}, rsaBITS)", keys.join(", "));
             let tunnels = ["ssh-CIPHER", "openvpn-CIPHER", "wireguard", "stunnel"].map(ToOwned::to_owned);
-            let proxies = ProxyProgram::ALL.map(|program| program.label().to_owned());
+            let proxies = ProxyProgram::all().into_iter().map(|program| program.label().to_owned());
             let known = known.chain([tls]).chain(tunnels).chain(proxies).collect();
             LevelError::UnknownName { factor, text, nearest, known }
         }

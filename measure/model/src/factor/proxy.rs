@@ -1,9 +1,13 @@
 //! Proxies: processes on the client's host that keep a pool of encrypted connections to the server.
 
+use std::cmp::Ordering;
 use std::fmt;
+use std::hash::{Hash, Hasher};
 
+use super::proxy_program::{PoolMode, ProxyDefinition, ProxyProtocol};
 use super::{
     Engine, Factor, Group, LevelError, QueryLanguage, ServerKey, TlsLibrary, TlsPath, TlsVersion, match_name,
+    proxies,
 };
 use crate::labelled;
 
@@ -23,17 +27,9 @@ pub struct Proxy {
     pub mode: PoolMode,
 }
 
-labelled! {
-    pub enum ProxyProgram {
-        /// `ciphertoll-proxy`.
-        Sidecar = "proxy",
-        PgBouncer = "pgbouncer",
-        Odyssey = "odyssey",
-        ProxySql = "proxysql",
-        /// With connection pooling.
-        MySqlRouter = "mysqlrouter",
-    }
-}
+/// A program from the list in [`super::proxies`].
+#[derive(Clone, Copy)]
+pub struct ProxyProgram(&'static ProxyDefinition);
 
 labelled! {
     /// Where clients connect to a proxy.
@@ -44,60 +40,100 @@ labelled! {
     }
 }
 
-labelled! {
-    /// How long a client keeps a server connection.
-    pub enum PoolMode {
-        /// Until it disconnects; the session is then reset.
-        Session = "session",
-        /// Until its transaction ends.
-        Transaction = "transaction",
-    }
-}
-
 impl ProxyProgram {
+    /// `ciphertoll-proxy`.
+    pub const SIDECAR: Self = Self(proxies::SIDECAR);
+
+    pub fn all() -> Vec<Self> {
+        proxies::ALL.iter().map(|definition| Self(definition)).collect()
+    }
+
+    pub fn named(label: &str) -> Option<Self> {
+        Self::all().into_iter().find(|program| program.label() == label)
+    }
+
+    pub fn label(self) -> &'static str {
+        self.0.label
+    }
+
     /// As in a sentence: `PgBouncer`.
-    pub const fn display_name(self) -> &'static str {
-        match self {
-            Self::Sidecar => "ciphertoll-proxy",
-            Self::PgBouncer => "PgBouncer",
-            Self::Odyssey => "Odyssey",
-            Self::ProxySql => "ProxySQL",
-            Self::MySqlRouter => "MySQL Router",
-        }
+    pub fn display_name(self) -> &'static str {
+        self.0.display_name
+    }
+
+    pub fn definition(self) -> &'static ProxyDefinition {
+        self.0
     }
 
     /// Why it does not support servers of `engine`, if so.
     fn impossible(self, engine: Engine) -> Option<String> {
-        let name = self.display_name();
+        let (name, protocol) = (self.display_name(), self.0.protocol);
+        if protocol.supports(engine) {
+            return None;
+        }
         if engine.query_language() == QueryLanguage::Documents {
             return Some(format!("{name} does not speak {}'s protocol", Engine::MongoDb.display_name()));
         }
-        if self == Self::MySqlRouter && engine == Engine::MariaDb {
-            // Observed with version 9.7.4 and MariaDB 10.11, which also refuses the password of its native authentication.
-            return Some(format!(
-                "{name} does not pool connections to {}: it opens one for each client; use {} or {}",
-                engine.display_name(),
-                Self::Sidecar.label(),
-                Self::ProxySql.label()
-            ));
-        }
-        match (self, engine.is_mysql_family()) {
-            (Self::Sidecar, _)
-            | (Self::PgBouncer | Self::Odyssey, false)
-            | (Self::ProxySql | Self::MySqlRouter, true) => None,
-            (Self::PgBouncer | Self::Odyssey, true) => Some(format!(
-                "{name} supports PostgreSQL's protocol only: for {} use {}",
-                engine.display_name(),
-                if engine == Engine::MySql { "proxy, proxysql or mysqlrouter" } else { "proxy or proxysql" }
-            )),
-            (Self::ProxySql | Self::MySqlRouter, false) => Some(format!(
-                "{name} supports MySQL's protocol only: for {} use {}, {} or {}",
-                engine.display_name(),
-                Self::Sidecar.label(),
-                Self::PgBouncer.label(),
-                Self::Odyssey.label()
-            )),
-        }
+        let engine_name = engine.display_name();
+        let others = || proxies::ALL.iter().filter(|other| other.protocol.supports(engine));
+        let instead = or(&others().map(|other| other.label).collect::<Vec<_>>());
+        Some(match protocol {
+            ProxyProtocol::MySqlOnly if engine.is_mysql_family() => format!(
+                "{name} does not pool connections to {engine_name}: it opens one for each client; use {instead}"
+            ),
+            ProxyProtocol::MySql | ProxyProtocol::MySqlOnly => {
+                format!("{name} supports MySQL's protocol only: for {engine_name} use {instead}")
+            }
+            ProxyProtocol::Sql | ProxyProtocol::Postgres => {
+                format!("{name} supports PostgreSQL's protocol only: for {engine_name} use {instead}")
+            }
+        })
+    }
+
+    /// The order of the list.
+    fn position(self) -> usize {
+        proxies::ALL.iter().position(|definition| definition.label == self.0.label).unwrap_or_default()
+    }
+}
+
+/// `a, b or c`
+fn or(names: &[&str]) -> String {
+    match names {
+        [] => String::new(),
+        [only] => (*only).to_owned(),
+        [first @ .., last] => format!("{} or {last}", first.join(", ")),
+    }
+}
+
+impl PartialEq for ProxyProgram {
+    fn eq(&self, other: &Self) -> bool {
+        self.label() == other.label()
+    }
+}
+
+impl Eq for ProxyProgram {}
+
+impl PartialOrd for ProxyProgram {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Ord for ProxyProgram {
+    fn cmp(&self, other: &Self) -> Ordering {
+        self.position().cmp(&other.position())
+    }
+}
+
+impl Hash for ProxyProgram {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.label().hash(state);
+    }
+}
+
+impl fmt::Debug for ProxyProgram {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str(self.display_name())
     }
 }
 
@@ -136,9 +172,9 @@ impl Proxy {
     /// Why it does not support servers of `engine`, if so.
     pub fn impossible(self, engine: Engine) -> Option<String> {
         let Self { program, version, .. } = self;
-        let unsupported = self.program.impossible(engine).or_else(|| match (program, version) {
-            (_, TlsVersion::Tls13) | (ProxyProgram::PgBouncer, TlsVersion::Tls12) => None,
-            (_, version) if version.is_forbidden() => {
+        let unsupported = self.program.impossible(engine).or_else(|| match version {
+            version if version == TlsVersion::Tls13 || program.0.older_version == Some(version) => None,
+            version if version.is_forbidden() => {
                 Some(format!("no proxy here supports {version}: RFC 8996 forbids it"))
             }
             _ => Some(format!(
@@ -152,10 +188,10 @@ impl Proxy {
 
     /// The sidecar reports the group of its server connections, and neither the servers nor other proxies do.
     fn impossible_group(self) -> Option<String> {
-        if self.group.is_none() || self.program == ProxyProgram::Sidecar {
+        if self.group.is_none() || self.program == ProxyProgram::SIDECAR {
             return None;
         }
-        let (name, sidecar) = (self.program.display_name(), ProxyProgram::Sidecar.label());
+        let (name, sidecar) = (self.program.display_name(), ProxyProgram::SIDECAR.label());
         Some(format!(
             "neither {name} nor the server reports the group of their connections: +group= is for {sidecar} only"
         ))
@@ -204,7 +240,7 @@ mod tests {
     #[test]
     fn only_connections_to_the_server_use_tls() {
         let path: Path = "proxy".parse().unwrap();
-        assert_eq!((path.as_tls(), path.as_proxy()), (None, Some(Proxy::of(ProxyProgram::Sidecar))));
+        assert_eq!((path.as_tls(), path.as_proxy()), (None, Some(Proxy::of(ProxyProgram::SIDECAR))));
         assert_eq!(path.server_tls(), "tls1.3-p256".parse::<Path>().unwrap().as_tls());
         let behind = proxy("pgbouncer+front=tcp+tls=1.2-rsa2048+mode=transaction").upstream_tls();
         assert_eq!((behind.version, behind.key), (TlsVersion::Tls12, Some(ServerKey::Rsa2048)));

@@ -59,7 +59,7 @@ pub(crate) fn path() -> impl Strategy<Value = Path> {
 /// Any proxy that can be written.
 pub(crate) fn proxy() -> impl Strategy<Value = Path> {
     let parts = (
-        select(ProxyProgram::ALL.to_vec()),
+        select(ProxyProgram::all()),
         select(ProxyFront::ALL.to_vec()),
         select(TlsVersion::ALL.to_vec()),
         select(ServerKey::ALL.to_vec()),
@@ -68,7 +68,7 @@ pub(crate) fn proxy() -> impl Strategy<Value = Path> {
     );
     parts.prop_map(|(program, front, version, key, group, mode)| {
         // ProxySQL has a mode of its own, which is not written.
-        let mode = if program == ProxyProgram::ProxySql { PoolMode::Session } else { mode };
+        let mode = if program.label() == "proxysql" { PoolMode::Session } else { mode };
         Path::Proxy(Proxy { program, front, version, key, group, mode })
     })
 }

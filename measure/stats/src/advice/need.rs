@@ -1,8 +1,8 @@
 //! What a configuration must fulfil.
 
 use ciphertoll_model::{
-    Ctx, OpenVpnCipher, Path, ProxyProgram, Resumption, SecurityLevel, TlsLibrary, TlsPath, TlsStart,
-    Treatment, Tunnel, Verification, labelled,
+    Ctx, OpenVpnCipher, Path, Resumption, SecurityLevel, TlsLibrary, TlsPath, TlsStart, Treatment, Tunnel,
+    Verification, labelled,
 };
 
 labelled! {
@@ -60,16 +60,8 @@ pub(crate) fn insufficient(treatment: &Treatment) -> Option<&'static str> {
         Path::Tls(_) if url.is_some_and(|url| url.tls.verification() != Verification::Full) => {
             Some("the URL does not verify the server's certificate and name")
         }
-        Path::Proxy(proxy) => unverified_name(proxy.program),
+        Path::Proxy(proxy) => proxy.program.definition().insufficient,
         Path::Tls(_) | Path::Tunnel(_) => None,
-    }
-}
-
-fn unverified_name(program: ProxyProgram) -> Option<&'static str> {
-    match program {
-        ProxyProgram::Odyssey => Some("Odyssey does not verify the server's name"),
-        ProxyProgram::ProxySql => Some("ProxySQL does not verify the server's name"),
-        ProxyProgram::Sidecar | ProxyProgram::PgBouncer | ProxyProgram::MySqlRouter => None,
     }
 }
 

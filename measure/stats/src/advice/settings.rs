@@ -33,7 +33,7 @@ pub fn settings(treatment: &Treatment) -> Vec<SettingsFile> {
             files.push(file("driver URL", [driver_url(engine, tls)]));
             files
         }
-        Path::Proxy(proxy) if proxy.program == ProxyProgram::Sidecar => {
+        Path::Proxy(proxy) if proxy.program == ProxyProgram::SIDECAR => {
             let mut files = server_settings(engine, path, proxy.version, ClientCertificate::None);
             files.extend(sidecar_settings(engine, proxy.mode));
             files

@@ -5,24 +5,23 @@ use std::path::{Path, PathBuf};
 
 use ciphertoll_fetch::table::fetched_program;
 use ciphertoll_host::exec::Provisions;
-use ciphertoll_host::programs::{self, HOW_TO_GET_MYSQL_ROUTER, HOW_TO_GET_ODYSSEY, HOW_TO_GET_PROXYSQL};
+use ciphertoll_host::hex::hex;
+use ciphertoll_host::programs;
 use ciphertoll_host::spawn::{Child, Launch};
-use ciphertoll_model::{Endpoint, ProxyFront, ProxyProgram};
+use ciphertoll_model::{Endpoint, ProxyFront, ProxyListen, ProxyProgram, ProxySite, ProxySource};
 
-use super::setup::{ProxyContext, ProxyStart};
-use super::{mysqlrouter, odyssey, pgbouncer, probe, proxysql, sidecar};
+use super::setup::{ProxyCommand, ProxyContext, ProxyStart};
+use super::{probe, sidecar};
 use crate::error::Error;
 use crate::middle::listener::{SocketProtocol, on_a_free_port, wait_for_listener};
 
 /// The file of a proxy's program: an installed one, or else the fetched one. The error says how to get it. `own` is this
 /// program, next to which the sidecar is.
 pub(super) fn proxy_program(program: ProxyProgram, own: &Path) -> Result<PathBuf, Error> {
-    let how_to_get = match program {
-        ProxyProgram::Sidecar => return Ok(programs::find_sidecar(own)?),
-        ProxyProgram::PgBouncer => programs::how_to_install("pgbouncer"),
-        ProxyProgram::Odyssey => HOW_TO_GET_ODYSSEY.to_owned(),
-        ProxyProgram::ProxySql => HOW_TO_GET_PROXYSQL.to_owned(),
-        ProxyProgram::MySqlRouter => HOW_TO_GET_MYSQL_ROUTER.to_owned(),
+    let how_to_get = match program.definition().source {
+        ProxySource::Own => return Ok(programs::find_sidecar(own)?),
+        ProxySource::Package(package) => programs::how_to_install(package),
+        ProxySource::Elsewhere(advice) => advice.to_owned(),
     };
     let name = program.label();
     let found = programs::search(name).or_else(|| fetched_program(name));
@@ -52,16 +51,49 @@ pub(super) fn start(context: &ProxyContext<'_>, start: &ProxyStart<'_>) -> Resul
     }
 }
 
+/// The command of a program that will listen on `endpoint`.
+fn command(
+    file: PathBuf,
+    context: &ProxyContext<'_>,
+    start: &ProxyStart<'_>,
+    endpoint: &Endpoint,
+) -> Result<ProxyCommand, Error> {
+    const ADMIN_PASSWORD_BYTES: usize = 16;
+    let listen = match endpoint {
+        Endpoint::Unix(path) => Some(ProxyListen::Unix(path)),
+        Endpoint::Tcp(address) => Some(ProxyListen::Tcp(*address)),
+        Endpoint::Host { .. } => None,
+    };
+    let configure = start.proxy.program.definition().configure;
+    let Some((configure, listen)) = configure.zip(listen) else {
+        return sidecar::command(&file, context, start, endpoint);
+    };
+    let mut admin = [0; ADMIN_PASSWORD_BYTES];
+    openssl::rand::rand_bytes(&mut admin)?;
+    let configuration = configure(&ProxySite {
+        program: &file,
+        directory: context.directory,
+        run: context.run,
+        listen,
+        mode: start.proxy.mode,
+        version: start.proxy.version,
+        upstream: start.behind,
+        admission: start.admission,
+        user: &start.account.user,
+        password: &context.password_text(),
+        database: start.server.database(),
+        authority: &start.server.ca_file(),
+        pool_size: start.pool_size(),
+        max_clients: start.max_clients(),
+        admin_password: &hex(&admin),
+    });
+    context.configured(file, configuration)
+}
+
 /// Starts the program, which will listen on `endpoint`.
 fn spawn(context: &ProxyContext<'_>, start: &ProxyStart<'_>, endpoint: &Endpoint) -> Result<Child, Error> {
     let file = proxy_program(start.proxy.program, &context.workspace.helper)?;
-    let command = match start.proxy.program {
-        ProxyProgram::Sidecar => sidecar::command(&file, context, start, endpoint)?,
-        ProxyProgram::Odyssey => odyssey::command(file, context, start, endpoint)?,
-        ProxyProgram::PgBouncer => pgbouncer::command(file, context, start, endpoint)?,
-        ProxyProgram::ProxySql => proxysql::command(file, context, start, endpoint)?,
-        ProxyProgram::MySqlRouter => mysqlrouter::command(file, context, start, endpoint)?,
-    };
+    let command = command(file, context, start, endpoint)?;
     let name = start.proxy.to_string().replace(['+', '='], "-");
     let launch = Launch {
         what: start.proxy.program.display_name().to_owned(),

@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
 use ciphertoll_host::files::{self, PRIVATE_FILE};
-use ciphertoll_model::{Clients, Namespace, Proxy};
+use ciphertoll_model::{Clients, Namespace, Proxy, ProxyConfiguration, SocketAuth};
 use ciphertoll_record::Context;
 use ciphertoll_wire::Secret;
 
@@ -35,14 +35,6 @@ pub struct ProxyStart<'a> {
     /// CPU affinity, on the client's side; all processors if absent.
     pub processors: Option<&'a [u16]>,
     pub logs: &'a Path,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum SocketAuth {
-    /// None: only we can reach the socket, or the proxy checks the kernel-verified peer UID.
-    Trusted,
-    /// The account's password, as the protocol requires it.
-    Password,
 }
 
 pub(crate) struct ProxyContext<'a> {
@@ -77,6 +69,14 @@ impl ProxyContext<'_> {
         }
         files::write(&path, text.as_bytes(), PRIVATE_FILE, self.workspace.run_as)?;
         Ok(path)
+    }
+
+    /// Writes its files, which come before a program that is started with its arguments.
+    pub(crate) fn configured(&self, program: PathBuf, by: ProxyConfiguration) -> Result<ProxyCommand, Error> {
+        for (name, text) in &by.files {
+            self.write(name, text)?;
+        }
+        Ok(ProxyCommand::new(program, by.arguments))
     }
 
     /// The password as text. The lab's passwords are hexadecimal, so configuration files need no escaping.

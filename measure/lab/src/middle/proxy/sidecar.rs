@@ -8,12 +8,12 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use ciphertoll_host::user::RunAs;
-use ciphertoll_model::{Endpoint, PoolMode};
+use ciphertoll_model::{Endpoint, PoolMode, SocketAuth};
 use ciphertoll_record::Context;
 use nix::unistd::geteuid;
 use serde::Deserialize;
 
-use super::setup::{ProxyCommand, ProxyContext, ProxyStart, SocketAuth};
+use super::setup::{ProxyCommand, ProxyContext, ProxyStart};
 use crate::error::Error;
 use crate::servers::engine::{SidecarPassword, UrlSyntax};
 use crate::tls::newer_openssl::ClientOpenSsl;

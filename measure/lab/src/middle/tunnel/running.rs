@@ -34,7 +34,7 @@ impl RunningTunnel {
         if start.tunnel.joins_networks()
             && let Some(networks) = &mut start.networks
         {
-            wireguard::clear(networks);
+            wireguard::common::clear(networks);
         }
         match start.tunnel {
             Tunnel::Ssh(ssh) => ssh::start(context, &mut start, ssh),

@@ -6,8 +6,9 @@ use ciphertoll_host::programs::version_numbers;
 use ciphertoll_model::{Auth, Engine, SecurityLevel, TlsPath};
 use ciphertoll_wire::{Secret, mysql};
 
+use super::mysql_family::SHARED_PROPERTIES;
 use super::mysql_family::queries::{self, first_accounts, native_hash};
-use super::mysql_family::{CONTROL_USER, MySqlVariant, SHARED_PROPERTIES};
+use super::mysql_family::variant::{CONTROL_USER, MySqlVariant};
 use crate::at_rest::native::mariadb::FileKeyManagement;
 use crate::error::Error;
 use crate::servers::build::Build;

@@ -6,8 +6,9 @@ use ciphertoll_host::programs::version_numbers;
 use ciphertoll_model::{Auth, Engine, SecurityLevel, TlsPath, TlsVersion};
 use ciphertoll_wire::{Secret, mysql};
 
+use super::mysql_family::SHARED_PROPERTIES;
 use super::mysql_family::queries::{self, first_accounts, native_hash};
-use super::mysql_family::{MySqlVariant, SHARED_PROPERTIES};
+use super::mysql_family::variant::MySqlVariant;
 use super::sha_crypt;
 use crate::at_rest::native::mysql::KeyringFile;
 use crate::error::Error;

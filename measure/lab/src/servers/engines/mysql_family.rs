@@ -2,6 +2,7 @@
 
 mod config;
 pub(super) mod queries;
+pub(super) mod variant;
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -9,11 +10,12 @@ use std::sync::Arc;
 
 use ciphertoll_host::files::{self, PRIVATE_FILE};
 use ciphertoll_host::user::RunAs;
-use ciphertoll_model::{Auth, Engine, SecurityLevel, TlsPath};
+use ciphertoll_model::{Auth, Engine, TlsPath};
 use ciphertoll_net::blocking::Client;
 use ciphertoll_wire::session::Login;
 use ciphertoll_wire::{Secret, mysql};
 
+use self::variant::{CONTROL_USER, MySqlVariant, USER};
 use super::sql;
 use crate::at_rest::native::NativeEncryption;
 use crate::datasets::loading::load_mysql_family;
@@ -34,11 +36,6 @@ use crate::servers::engine::{
 };
 use crate::tls::credentials::Credentials;
 use crate::tls::support::TlsServer;
-
-/// The account for [`Auth::default_of`].
-pub(super) const USER: &str = "ciphertoll";
-/// The account of control connections, over the Unix socket only. It may create accounts.
-pub(super) const CONTROL_USER: &str = "ciphertoll_control";
 
 /// What both have in common; each engine replaces the rest.
 pub(super) const SHARED_PROPERTIES: EngineProperties = EngineProperties {
@@ -69,53 +66,6 @@ pub(super) const SHARED_PROPERTIES: EngineProperties = EngineProperties {
     },
     sidecar_password: SidecarPassword::Variable("MYSQL_PWD"),
 };
-
-/// What distinguishes MariaDB and MySQL.
-pub(super) trait MySqlVariant: Sync {
-    const PROPERTIES: EngineProperties;
-    /// The section of the configuration file.
-    const SECTION: &'static str;
-    /// Query for names and values of all settings.
-    const SETTINGS_QUERY: &'static str;
-    const RELOAD_CERTIFICATE: &'static str;
-    /// The authentication plugin that clients name first.
-    const LOGIN_PLUGIN: mysql::Plugin;
-
-    fn check_auth(&self, auth: Auth, release: &str) -> Result<(), Error>;
-
-    fn check_tls(&self, path: TlsPath, server: TlsServer<'_>) -> Result<(), Error>;
-
-    fn install_arguments(&self, build: &Build, data: &Path, run: &Path) -> Vec<String>;
-
-    /// Options in addition to those of the family.
-    fn options(&self, build: &Build) -> Vec<(&'static str, Option<String>)>;
-
-    /// The option `tls_version`.
-    fn tls_versions(&self, strength: SecurityLevel) -> &'static str;
-
-    /// Statements that create the first accounts. They contain password hashes only.
-    fn account_statements(&self, password: &Secret) -> Result<String, Error>;
-
-    /// The clause by which an account for `auth` is identified.
-    fn identification(
-        &self,
-        control: &ControlLogin,
-        auth: Auth,
-        password: &Secret,
-        server_name: &str,
-    ) -> Result<String, Error>;
-
-    fn prepare_login(&self, _login: PreparedLogin<'_>) -> Result<(), Error> {
-        Ok(())
-    }
-
-    fn describe(
-        &self,
-        control: &ControlLogin,
-        scratch: &Path,
-        build: &Build,
-    ) -> Result<ServerDescription, Error>;
-}
 
 pub(super) struct MySqlFamily<V>(pub(super) V);
 

@@ -15,7 +15,7 @@ use ciphertoll_link::{LinkEnd, LinkProcess};
 use super::super::setup::{
     CpuOwner, Side, StartedTunnel, Traffic, TunnelContext, TunnelEnd, TunnelStart, VPN,
 };
-use super::{INTERFACE, KEEPALIVE_S, X25519Key, clear, configure, leg_of, unavailable};
+use super::common::{INTERFACE, KEEPALIVE_S, X25519Key, clear, configure, leg_of, unavailable};
 use crate::error::Error;
 use crate::middle::listener::{on_a_free_port, wait_until};
 

@@ -19,7 +19,7 @@ use nix::sys::socket::sockopt::PeerCredentials;
 use super::super::setup::{
     CpuOwner, Side, StartedTunnel, Traffic, TunnelContext, TunnelEnd, TunnelStart, VPN,
 };
-use super::{INTERFACE, KEEPALIVE_S, X25519Key, configure, leg_of, unavailable};
+use super::common::{INTERFACE, KEEPALIVE_S, X25519Key, configure, leg_of, unavailable};
 use crate::error::Error;
 use crate::middle::listener::{on_a_free_port, wait_until};
 

@@ -6,7 +6,7 @@ use std::path::Path;
 use ciphertoll_model::Clients;
 use ciphertoll_model::cache::default_buffers;
 
-use super::MySqlVariant;
+use super::variant::MySqlVariant;
 use crate::at_rest::native;
 use crate::servers::config::{CERTIFICATE_FILE, Config, KEY_FILE, Network};
 

@@ -7,7 +7,7 @@ use ciphertoll_net::blocking::Client;
 use ciphertoll_wire::Secret;
 use sha1::{Digest, Sha1};
 
-use super::{CONTROL_USER, USER};
+use super::variant::{CONTROL_USER, USER};
 use crate::datasets::sysbench;
 use crate::error::Error;
 use crate::servers::control::{self, ControlLogin};

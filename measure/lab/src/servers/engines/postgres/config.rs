@@ -7,10 +7,12 @@ use ciphertoll_host::programs::version_numbers;
 use ciphertoll_model::cache::default_buffers;
 use ciphertoll_model::{Clients, Engine, SecurityLevel};
 
-use super::SEVERAL_GROUPS;
 use super::access::{certificate_request_file, identity_map};
 use crate::servers::config::{CERTIFICATE_FILE, Config, KEY_FILE, Network};
 use crate::tls::support::has_openssl_with_ml_kem;
+
+/// The first version that supports several groups (`ssl_groups`).
+const SEVERAL_GROUPS: u32 = 18;
 
 /// The process of a closed connection ends soon, but the next connection may come earlier.
 const MAX_CONNECTIONS: u16 = Clients::MOST_OF_PRIVATE_SERVERS * 4;

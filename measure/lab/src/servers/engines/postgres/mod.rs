@@ -69,8 +69,6 @@ const PROPERTIES: EngineProperties = EngineProperties {
     },
     sidecar_password: SidecarPassword::PgPass,
 };
-/// The first version that supports several groups (`ssl_groups`).
-const SEVERAL_GROUPS: u32 = 18;
 
 pub(super) struct Postgres;
 

@@ -2,43 +2,45 @@
 //! that only we and it can enter, unless the start requires one; over TCP they use SCRAM-SHA-256. It verifies the CA of
 //! the server's certificate, but not the name, and negotiates the newest TLS version whatever `tls_protocols` says.
 
-use std::path::PathBuf;
+use crate::factor::proxy_program::{
+    PoolMode, ProxyConfiguration, ProxyDefinition, ProxyListen, ProxyProtocol, ProxySite, ProxySource,
+    SocketAuth,
+};
 
-use ciphertoll_model::{Endpoint, PoolMode};
+pub(super) static DEFINITION: ProxyDefinition = ProxyDefinition {
+    label: "odyssey",
+    display_name: "Odyssey",
+    protocol: ProxyProtocol::Postgres,
+    older_version: None,
+    insufficient: Some("Odyssey does not verify the server's name"),
+    source: ProxySource::Elsewhere("run `ciphertoll servers fetch odyssey`, or build it from its source"),
+    configure: Some(configuration),
+};
 
-use super::setup::{ProxyCommand, ProxyContext, ProxyStart, SocketAuth};
-use crate::error::Error;
-
-pub(super) fn command(
-    file: PathBuf,
-    context: &ProxyContext<'_>,
-    start: &ProxyStart<'_>,
-    endpoint: &Endpoint,
-) -> Result<ProxyCommand, Error> {
-    let config = context.write("odyssey.conf", &text(context, start, endpoint))?;
-    Ok(ProxyCommand::new(file, vec![config.display().to_string()]))
+fn configuration(site: &ProxySite<'_>) -> ProxyConfiguration {
+    const FILE: &str = "odyssey.conf";
+    ProxyConfiguration { files: vec![(FILE, text(site))], arguments: vec![site.file(FILE)] }
 }
 
-fn text(context: &ProxyContext<'_>, start: &ProxyStart<'_>, endpoint: &Endpoint) -> String {
-    let password = context.password_text();
-    let (listen, scram) = match endpoint {
-        Endpoint::Unix(socket) => {
+fn text(site: &ProxySite<'_>) -> String {
+    let password = site.password;
+    let (listen, scram) = match site.listen {
+        ProxyListen::Unix(socket) => {
             let port = socket.extension().unwrap_or_default().to_string_lossy();
-            (format!("port {port}"), start.admission == SocketAuth::Password)
+            (format!("port {port}"), site.admission == SocketAuth::Password)
         }
-        Endpoint::Tcp(address) => {
+        ProxyListen::Tcp(address) => {
             (format!("host \"{}\"\n port {}", address.ip(), address.port()), !password.is_empty())
         }
-        Endpoint::Host { host, port, .. } => (format!("host \"{host}\"\n port {port}"), false),
     };
     let admission = if scram {
         format!("authentication \"scram-sha-256\"\n  password \"{password}\"")
     } else {
         "authentication \"none\"".to_owned()
     };
-    let login = format!("storage_user \"{}\"\n  storage_password \"{password}\"", start.account.user);
+    let login = format!("storage_user \"{}\"\n  storage_password \"{password}\"", site.user);
     // In session mode, each session is reset. In transaction mode, prepared statements follow the client.
-    let pooling = match start.proxy.mode {
+    let pooling = match site.mode {
         PoolMode::Session => "pool_discard yes",
         PoolMode::Transaction => "pool_discard no\n  pool_reserve_prepared_statement yes",
     };
@@ -51,14 +53,14 @@ fn text(context: &ProxyContext<'_>, start: &ProxyStart<'_>, endpoint: &Endpoint)
          tls_ca_file \"{authority}\"\n}}\n\
          database \"{database}\" {{\n user \"{user}\" {{\n  {admission}\n  storage \"server\"\n  {login}\n  \
          pool \"{mode}\"\n  pool_size {pool}\n  {pooling}\n  client_fwd_error yes\n }}\n}}\n",
-        run = context.run.display(),
-        most = start.max_clients(),
-        address = start.behind.ip(),
-        port = start.behind.port(),
-        authority = start.server.ca_file().display(),
-        database = start.server.database(),
-        user = start.account.user,
-        mode = start.proxy.mode.label(),
-        pool = start.pool_size(),
+        run = site.run.display(),
+        most = site.max_clients,
+        address = site.upstream.ip(),
+        port = site.upstream.port(),
+        authority = site.authority.display(),
+        database = site.database,
+        user = site.user,
+        mode = site.mode.label(),
+        pool = site.pool_size,
     )
 }

@@ -3,25 +3,32 @@
 
 use std::path::{Path, PathBuf};
 
-use ciphertoll_model::{Endpoint, PoolMode};
-
-use super::setup::{ProxyCommand, ProxyContext, ProxyStart};
-use crate::error::Error;
+use crate::factor::proxy_program::{
+    PoolMode, ProxyConfiguration, ProxyDefinition, ProxyListen, ProxyProtocol, ProxySite, ProxySource,
+};
 
 /// Longer than any trial: idle connections stay in the pool, as in the other proxies.
 const IDLE_LIMIT_S: u32 = 86_400;
 /// TLS and a login to the server take a dozen round trips, and the longest link has ten seconds.
 const CONNECT_LIMIT_S: u32 = 180;
 
-pub(super) fn command(
-    file: PathBuf,
-    context: &ProxyContext<'_>,
-    start: &ProxyStart<'_>,
-    endpoint: &Endpoint,
-) -> Result<ProxyCommand, Error> {
-    let config = context.write("mysqlrouter.conf", &text(&file, context.run, start, endpoint))?;
-    let arguments = vec!["-c".to_owned(), config.display().to_string()];
-    Ok(ProxyCommand::new(file, arguments))
+pub(super) static DEFINITION: ProxyDefinition = ProxyDefinition {
+    label: "mysqlrouter",
+    display_name: "MySQL Router",
+    // Observed with version 9.7.4 and MariaDB 10.11, which also refuses the password of its native authentication.
+    protocol: ProxyProtocol::MySqlOnly,
+    older_version: None,
+    insufficient: None,
+    source: ProxySource::Elsewhere(
+        "run `ciphertoll servers fetch mysqlrouter`, or install mysql-router from MySQL's own APT repository or, on \
+         Ubuntu, from Ubuntu's",
+    ),
+    configure: Some(configuration),
+};
+
+fn configuration(site: &ProxySite<'_>) -> ProxyConfiguration {
+    const FILE: &str = "mysqlrouter.conf";
+    ProxyConfiguration { files: vec![(FILE, text(site))], arguments: vec!["-c".to_owned(), site.file(FILE)] }
 }
 
 /// The directory of its plugins if it is in the usual place relative to the program. A program that was moved searches
@@ -33,15 +40,14 @@ fn plugins(program: &Path) -> Option<PathBuf> {
     plugins.is_dir().then_some(plugins)
 }
 
-fn text(program: &Path, run: &Path, start: &ProxyStart<'_>, endpoint: &Endpoint) -> String {
-    let plugins = plugins(program).map(|folder| format!("plugin_folder={}\n", folder.display()));
-    let listen = match endpoint {
-        Endpoint::Unix(path) => format!("socket={}", path.display()),
-        Endpoint::Tcp(address) => format!("bind_address={}\nbind_port={}", address.ip(), address.port()),
-        Endpoint::Host { host, port, .. } => format!("bind_address={host}\nbind_port={port}"),
+fn text(site: &ProxySite<'_>) -> String {
+    let plugins = plugins(site.program).map(|folder| format!("plugin_folder={}\n", folder.display()));
+    let listen = match site.listen {
+        ProxyListen::Unix(path) => format!("socket={}", path.display()),
+        ProxyListen::Tcp(address) => format!("bind_address={}\nbind_port={}", address.ip(), address.port()),
     };
     // In transaction mode, an idle client gives its connection back at once.
-    let sharing = match start.proxy.mode {
+    let sharing = match site.mode {
         PoolMode::Session => "0",
         PoolMode::Transaction => "1\nconnection_sharing_delay=0",
     };
@@ -54,11 +60,11 @@ fn text(program: &Path, run: &Path, start: &ProxyStart<'_>, endpoint: &Endpoint)
          server_ssl_ca={authority}\nconnection_sharing={sharing}\nmax_connections={most}\n\
          connect_timeout={CONNECT_LIMIT_S}\nclient_connect_timeout={CONNECT_LIMIT_S}\n",
         plugins = plugins.unwrap_or_default(),
-        run = run.display(),
-        pool = start.pool_size(),
-        behind = start.behind,
-        authority = start.server.ca_file().display(),
-        most = start.max_clients(),
+        run = site.run.display(),
+        pool = site.pool_size,
+        behind = site.upstream,
+        authority = site.authority.display(),
+        most = site.max_clients,
     )
 }
 
