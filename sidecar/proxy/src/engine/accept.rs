@@ -9,7 +9,7 @@ use ciphertoll_net::{Channel, Error, Fault, Listener, Peer, Reactor, Trigger};
 
 use super::backoff::Backoff;
 use super::flow::{TokenKind, token_of};
-use super::worker::{FIRST_SIGNAL_TASK, SignalTask};
+use super::signals::{FIRST_SIGNAL_TASK, SignalTask};
 use crate::settings::ListenAddress;
 
 /// Number of the first listener, after the signals and the mailbox.

@@ -6,16 +6,11 @@ use std::sync::Arc;
 use std::sync::mpsc::{self, Sender};
 use std::time::{Duration, Instant};
 
-use super::client_tls::ClientTls;
-use super::environment::AccessRules;
+use super::control_request::{ControlRequest, HandedOver, Health, PreparedSettings};
 use super::mailbox::{Mailbox, WorkerMessage};
-use super::upkeep::SettingsVersion;
-use crate::log::Log;
 use crate::metrics::Metrics;
 use crate::protocol::Protocol;
-use crate::settings::{Limits, Settings, StartError};
 use crate::status::Status;
-use crate::upstream::Upstream;
 
 /// A turn of a worker takes less than a millisecond: a status request fails soon if a worker is stuck.
 const STATUS_TIMEOUT: Duration = Duration::from_secs(2);
@@ -26,33 +21,6 @@ const RELOAD_TIMEOUT: Duration = Duration::from_secs(15);
 pub struct ControlHandle<P: Protocol> {
     pub(super) mailboxes: Arc<[Mailbox<P>]>,
     pub(super) metrics: Arc<Metrics>,
-}
-
-/// What a thread that is not a worker asks of one, and where the response goes.
-pub(super) enum ControlRequest<P> {
-    Status(Sender<Status>),
-    Health(Sender<Health>),
-    ApplySettings(Box<PreparedSettings<P>>, Sender<()>),
-    Sockets(Sender<Option<Vec<OwnedFd>>>),
-    HandOver(Sender<HandedOver>),
-}
-
-/// Whether a worker has given its listening sockets away.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum HandedOver {
-    Done,
-    /// It has closed them already, and removed their files.
-    IsStopping,
-}
-
-/// Whether new clients would be served.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Health {
-    /// A server connection is open, or one was opened a moment ago.
-    Well,
-    /// None is open, and attempts to open one continue.
-    NoServer,
-    Stopping,
 }
 
 /// The proxy has ended or is stuck.
@@ -114,28 +82,4 @@ fn request<P: Protocol, T>(
     let responses = mailboxes.iter().map(send).collect::<Result<Vec<_>, _>>()?;
     let left = || until.saturating_duration_since(Instant::now());
     responses.iter().map(|response| response.recv_timeout(left()).map_err(|_| NoAnswer)).collect()
-}
-
-/// Settings that are checked and whose files are read. Each worker gets a clone.
-#[derive(Clone)]
-pub struct PreparedSettings<P> {
-    pub(super) access: AccessRules,
-    pub(super) protocol: P,
-    pub(super) upstream: Upstream,
-    pub(super) limits: Limits,
-    pub(super) log: Log,
-    pub(super) version: SettingsVersion,
-}
-
-impl<P: Protocol> PreparedSettings<P> {
-    /// Reads certificates, hashes passwords and resolves names: this may block, so no worker does it.
-    pub fn new(settings: &Settings, log: Log) -> Result<Self, StartError> {
-        let protocol = P::from_settings(settings)?;
-        let tls = settings.tls.as_ref().map(ClientTls::read).transpose().map_err(StartError::Tls)?;
-        let access = AccessRules { uids: settings.allowed_uids.clone(), unix_auth: settings.unix_auth, tls };
-        let upstream = Upstream::new(&settings.server, settings.tls_library, &settings.groups)
-            .map_err(StartError::Tls)?;
-        let (limits, version) = (settings.limits.clone(), SettingsVersion::new());
-        Ok(Self { access, protocol, upstream, limits, log, version })
-    }
 }

@@ -6,7 +6,8 @@ use std::time::{Duration, Instant};
 
 use super::backend::{Activity, Backend, ServerStage};
 use super::client::ClientStage;
-use super::control::{ControlHandle, ControlRequest, Health, PreparedSettings};
+use super::control::ControlHandle;
+use super::control_request::{ControlRequest, Health, PreparedSettings};
 use super::worker::Worker;
 use crate::protocol::{PoolKey, Protocol};
 use crate::status::{

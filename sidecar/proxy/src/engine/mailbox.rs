@@ -7,7 +7,7 @@ use ciphertoll_net::{Channel, Error, Peer, Reactor, WakeHandle};
 use ciphertoll_wire::relay::Vacate;
 
 use super::backend::ServerConnection;
-use super::control::ControlRequest;
+use super::control_request::ControlRequest;
 use super::flow::{TokenKind, token_of};
 use crate::protocol::Protocol;
 use crate::refusal::Refusal;

@@ -8,7 +8,7 @@ use ciphertoll_wire::relay::Vacate;
 use super::agenda::DeferredWork;
 use super::backend::{Activity, ServerConnection, ServerStage};
 use super::client::{Client, ClientStage};
-use super::control::HandedOver;
+use super::control_request::HandedOver;
 use super::environment::Drain;
 use super::exclusive::matches_database;
 use super::flow::TokenKind;

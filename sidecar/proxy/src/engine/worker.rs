@@ -17,16 +17,12 @@ use super::exclusive::ExclusiveDatabases;
 use super::flow::{TokenKind, parse_token};
 use super::mailbox::{MAILBOX, WorkerMessage};
 use super::shared_state::{SharedPool, SharedState};
+use super::signals::{FIRST_SIGNAL_TASK, SIGNALS, SignalTask, TaskThread};
 use crate::log::Level;
-use crate::on_demand::OnDemandThread;
 use crate::pool::ConnectionPool;
 use crate::protocol::Protocol;
 use crate::slab::Slab;
 
-/// Number of the signals among what a worker watches.
-pub(super) const SIGNALS: usize = 0;
-/// Number of the first signal task, after the mailbox.
-pub(super) const FIRST_SIGNAL_TASK: usize = MAILBOX + 1;
 /// How often deferred work is done before the sockets are looked at again.
 const ROUNDS: usize = 4;
 
@@ -46,32 +42,6 @@ pub(crate) struct Worker<P: Protocol> {
     pub(super) signals: Option<Channel>,
     /// Only on the first worker, in the order of [`SignalTask::ALL`].
     pub(super) signal_tasks: [Option<TaskThread>; SignalTask::ALL.len()],
-}
-
-/// What another thread does on a signal.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum SignalTask {
-    /// SIGHUP
-    Reload,
-    /// SIGUSR2
-    Upgrade,
-}
-
-impl SignalTask {
-    pub(super) const ALL: [Self; 2] = [Self::Reload, Self::Upgrade];
-
-    pub(super) fn name(self) -> &'static str {
-        match self {
-            Self::Reload => "reload",
-            Self::Upgrade => "upgrade",
-        }
-    }
-}
-
-/// The thread of a signal task, and a stream that receives a byte for each signal.
-pub(super) struct TaskThread {
-    pub(super) signals: Channel,
-    pub(super) thread: OnDemandThread<()>,
 }
 
 impl<P: Protocol> Worker<P> {

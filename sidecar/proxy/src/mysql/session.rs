@@ -12,9 +12,9 @@ use ciphertoll_wire::mysql::{Capabilities, Error, MySqlServerInfo, Response};
 use ciphertoll_wire::relay::Departure;
 
 use super::connection_ids::{ConnectionIds, FIRST_ID, KillTarget, RegisteredClient};
+use super::pooled_state::{CommandPurpose, TransactionPooling};
 use super::refusal;
 use super::startup_request::{LoginContext, StartupRequest};
-use super::transaction_pooling::{CommandPurpose, TransactionPooling};
 use crate::protocol::{
     CancelToken, Detached, FromClient, FromServer, ProtocolSession, Release, ResetPolicy, SessionResult,
     SettingsResult,

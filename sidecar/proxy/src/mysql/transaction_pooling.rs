@@ -12,6 +12,7 @@ use ciphertoll_wire::mysql::{Error, Response};
 use ciphertoll_wire::relay::Goodbye;
 
 use super::connection_ids::{ConnectionIds, FIRST_ID};
+use super::pooled_state::{CommandPurpose, ContextState, PendingQuery, TransactionPooling};
 use super::session::{BackendState, ClientSession, PoolingMode, query_initial_state};
 use super::session_state::{ReplayRisk, SessionState, Unportable};
 use super::startup_request::{INTERRUPTED, StartupRequest};
@@ -30,54 +31,8 @@ const NOT_REPORTED: &str = "a setting whose value the server does not report";
 const NOT_PORTABLE: &str = "a setting that cannot be set on another connection";
 const MIXED: &str = "a character set whose texts cannot be read byte by byte";
 
-#[derive(Debug)]
-pub(super) struct TransactionPooling {
-    pub(super) request: Box<StartupRequest>,
-    pub(super) session_state: Box<SessionState>,
-    follower: SessionFollower,
-    pin: PinState,
-    /// Values to query before the session can be detached.
-    queries: Vec<PendingQuery>,
-    status: StatusFlags,
-    /// Diagnostics that the client may still ask for.
-    pub(super) diagnostics: Diagnostics,
-    /// A statement to prepare as soon as all responses are read.
-    pub(super) pending: Option<u32>,
-    context: ContextState,
-    /// The client's first command was cancelled while it waited.
-    refuses_first: bool,
-    /// The session has stayed once to wait for a `KILL`.
-    awaited_kill: bool,
-    pub(super) has_input: bool,
-}
-
-/// Whether all settings with which the session reads texts are recorded, when no query for them is due.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum ContextState {
-    Known,
-    Unknown,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum CommandPurpose {
-    /// Settings that cannot fail; the client need not wait for the response.
-    Pipelined,
-    /// Settings, before the client may send commands.
-    Settings,
-    /// A query for settings that the client has changed; the client waits.
-    QueryValues,
-    /// Prepares a statement that the client has prepared on another connection.
-    Prepare(u32),
-}
-
 /// A statement cannot be prepared as it was at first.
 struct NotInContext;
-
-#[derive(Clone, Debug, PartialEq, Eq)]
-enum PendingQuery {
-    Setting(String),
-    Database,
-}
 
 impl TransactionPooling {
     fn add_query(&mut self, query: PendingQuery) {

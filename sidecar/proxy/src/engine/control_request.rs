@@ -1,0 +1,64 @@
+//! What other threads of the program ask of the workers.
+
+use std::os::fd::OwnedFd;
+use std::sync::mpsc::Sender;
+
+use super::client_tls::ClientTls;
+use super::environment::AccessRules;
+use super::upkeep::SettingsVersion;
+use crate::log::Log;
+use crate::protocol::Protocol;
+use crate::settings::{Limits, Settings, StartError};
+use crate::status::Status;
+use crate::upstream::Upstream;
+
+/// What a thread that is not a worker asks of one, and where the response goes.
+pub(super) enum ControlRequest<P> {
+    Status(Sender<Status>),
+    Health(Sender<Health>),
+    ApplySettings(Box<PreparedSettings<P>>, Sender<()>),
+    Sockets(Sender<Option<Vec<OwnedFd>>>),
+    HandOver(Sender<HandedOver>),
+}
+
+/// Whether a worker has given its listening sockets away.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum HandedOver {
+    Done,
+    /// It has closed them already, and removed their files.
+    IsStopping,
+}
+
+/// Whether new clients would be served.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Health {
+    /// A server connection is open, or one was opened a moment ago.
+    Well,
+    /// None is open, and attempts to open one continue.
+    NoServer,
+    Stopping,
+}
+
+/// Settings that are checked and whose files are read. Each worker gets a clone.
+#[derive(Clone)]
+pub struct PreparedSettings<P> {
+    pub(super) access: AccessRules,
+    pub(super) protocol: P,
+    pub(super) upstream: Upstream,
+    pub(super) limits: Limits,
+    pub(super) log: Log,
+    pub(super) version: SettingsVersion,
+}
+
+impl<P: Protocol> PreparedSettings<P> {
+    /// Reads certificates, hashes passwords and resolves names: this may block, so no worker does it.
+    pub fn new(settings: &Settings, log: Log) -> Result<Self, StartError> {
+        let protocol = P::from_settings(settings)?;
+        let tls = settings.tls.as_ref().map(ClientTls::read).transpose().map_err(StartError::Tls)?;
+        let access = AccessRules { uids: settings.allowed_uids.clone(), unix_auth: settings.unix_auth, tls };
+        let upstream = Upstream::new(&settings.server, settings.tls_library, &settings.groups)
+            .map_err(StartError::Tls)?;
+        let (limits, version) = (settings.limits.clone(), SettingsVersion::new());
+        Ok(Self { access, protocol, upstream, limits, log, version })
+    }
+}
