@@ -16,6 +16,8 @@ TARGET := $(or $(CARGO_TARGET_DIR),target)
 WITH := scripts/with-toolchain
 CARGO := $(WITH) cargo
 STAGE := scripts/stage
+# `make test` builds once, with the features that the whole workspace asks for, and starts programs directly: `cargo run` and
+# `cargo build -p` ask for fewer features, with which most crates would be built again.
 
 help: ## list the targets
 	@sed -nE 's/^([a-z-]+):.*## (.*)/  make \1|\2/p' $(firstword $(MAKEFILE_LIST)) | column -t -s '|' 2>/dev/null \
@@ -52,9 +54,10 @@ test: ## check format and lints, run all tests; prints the seconds of each stage
 	@$(STAGE) clippy $(CARGO) clippy --workspace --all-targets --locked -- -D warnings
 	@$(STAGE) fuzz-lock $(CARGO) fetch --quiet --locked --manifest-path checks/fuzz/Cargo.toml
 	@$(STAGE) peers scripts/build-peers $(TARGET)/peers
-	@$(STAGE) servers scripts/fetch-servers '$(FETCHED)' $(CARGO)
+	@$(STAGE) build $(CARGO) test --quiet --workspace --locked --no-run
+	@$(STAGE) servers scripts/fetch-servers '$(FETCHED)' $(TARGET)/debug/ciphertoll
 	@$(STAGE) drivers scripts/fetch-drivers $(TARGET)/drivers
-	@$(STAGE) test $(CARGO) run --quiet --locked -p ciphertoll-test-runner -- $(ARGS)
+	@$(STAGE) test $(WITH) $(TARGET)/debug/ciphertoll-test-runner $(ARGS)
 	@$(STAGE) doctest $(CARGO) test --quiet --workspace --locked --doc
 
 test-dist: ## build the packages twice, compare the bytes, and use them in clean roots of Debian 12 and 13 (needs root); then the CI scripts, images and manifests
@@ -131,7 +134,7 @@ bench-tde: ## measure page encryption: the cost per page, and the CPU cost per t
 
 tde-proof: ## test page encryption on every installed PostgreSQL, and on 14, 16, 17 and 18, which it fetches; names each
 	@scripts/setup test
-	@scripts/fetch-servers 'postgres-14 postgres-16 postgres-17 postgres-18 debian-sid:postgres-18' $(CARGO)
+	@scripts/fetch-servers 'postgres-14 postgres-16 postgres-17 postgres-18 debian-sid:postgres-18' $(CARGO) run --quiet --locked -p ciphertoll-cli --
 	@CIPHERTOLL_TDE_VERSIONS=all $(CARGO) test --locked -p ciphertoll-tde -p ciphertoll-tde-preload $(ARGS) -- --nocapture
 
 truth: ## measure known answers: plain against plain, and an injected delay (ARGS='--at-rest none,gocryptfs' compares two drivers on encrypted files)
