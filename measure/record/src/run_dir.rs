@@ -59,11 +59,6 @@ impl RunDirectory {
         &self.path
     }
 
-    /// The log file of a server or tool called `name`.
-    pub fn log_path(&self, name: &str) -> PathBuf {
-        self.path.join(LOGS).join(format!("{}.log", file_name(name)))
-    }
-
     /// Appends an event with the current time and returns it with that. Events that end a unit of work are on disk when this
     /// returns.
     pub fn append(&mut self, event: &Event) -> Result<TimestampedEvent, Error> {

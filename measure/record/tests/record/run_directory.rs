@@ -63,12 +63,11 @@ fn what_is_written_is_read() {
 }
 
 #[test]
-fn histograms_and_logs_stay_inside() {
+fn histograms_stay_inside() {
     let runs = tempfile::tempdir().unwrap();
     let run = create(runs.path(), "quick", Timestamp::now()).unwrap();
     run.store_histogram("../1/tls1.3-p256", "HISTFAAAA").unwrap();
     assert_eq!(fs::read_to_string(run.path().join("histograms/1-tls1.3-p256")).unwrap(), "HISTFAAAA");
-    assert_eq!(run.log_path("../../mariadb"), run.path().join("logs/mariadb.log"));
 }
 
 #[test]

@@ -110,11 +110,6 @@ impl OkPacket {
         self.status & LAST_ROW_SENT != 0
     }
 
-    /// Whether backslashes in quotes are ordinary bytes.
-    pub fn takes_backslashes_as_they_are(&self) -> bool {
-        self.status & NO_BACKSLASH_ESCAPES != 0
-    }
-
     pub(crate) fn database_was_dropped(&self) -> bool {
         self.status & DATABASE_DROPPED != 0
     }
