@@ -3,7 +3,7 @@
 //!
 //! # Where to change what
 //!
-//! - a modifier of a TLS path (`+…`): `model::factor::path`, `model::trial` (`TlsSpec`), then as above; what the
+//! - a modifier of a TLS path (`+…`): `model::factor::tls_path`, `model::trial` (`TlsSpec`), then as above; what the
 //!   server needs, `lab::tls::credentials`
 //! - a level of another factor: `model::factor`, then follow the compiler, usually to `lab` and
 //!   `experiment::layers`

@@ -9,10 +9,15 @@
 //!   `model::factor::url` and, in the sidecar, `proxy::url`; its TLS files, `net::tls::files`; connecting to it,
 //!   `lab::remote`; passwords, `cli::passwords`; replica sets, `wire::mongodb::client::topology`
 //!
+//! - a key exchange group: a variant of [`Group`] with its label, number and name of OpenSSL; who lacks it,
+//!   `model::factor::tls_path`, `lab::tls::support` and `check_tls` in `lab::servers::engines`; servers whose OpenSSL does not
+//!   accept it by default, `write_openssl` in `lab::servers::directory`; its time, `experiment::primitives::agreement`; help
+//!   and pages, `proxy::config`, `docs/measure/paths.md`, `docs/sidecar/operations.md`
+//!
 //! # One level of *path*, from the argument to the server
 //!
 //! `--path tls1.3-p384+group=x25519`: `cli::arguments` has the flag; `model::factor::path` parses the level into a
-//! `TlsPath` of the types in `vocabulary::tls`. The plan makes cells of it. `lab::tls::support` says whether server and
+//! `TlsPath` (`tls_path`) of the types in `vocabulary::tls`. The plan makes cells of it. `lab::tls::support` says whether server and
 //! library support it; if not, the cell is skipped with the reason. `experiment::layers` installs a certificate with
 //! this key (`lab::tls::certificates`) and writes the `TlsSpec`. `load::setup` translates it to `net::tls::Settings`,
 //! which `net::tls::openssl` or `net::tls::rustls` apply. `experiment::gates` compares what each connection negotiated

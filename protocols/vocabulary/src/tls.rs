@@ -165,9 +165,25 @@ impl Group {
         }
     }
 
+    /// OpenSSL's name, for lists of groups.
+    pub fn openssl_name(self) -> &'static str {
+        match self {
+            Self::X25519 => "X25519",
+            Self::P256 => "P-256",
+            Self::P384 => "P-384",
+            Self::P521 => "P-521",
+            Self::X25519MlKem768 => "X25519MLKEM768",
+            Self::SecP256r1MlKem768 => "SecP256r1MLKEM768",
+            Self::MlKem768 => "MLKEM768",
+        }
+    }
+
     /// Whether it contains ML-KEM, alone or combined with a curve.
     pub fn has_ml_kem(self) -> bool {
-        matches!(self, Self::X25519MlKem768 | Self::SecP256r1MlKem768 | Self::MlKem768)
+        match self {
+            Self::X25519 | Self::P256 | Self::P384 | Self::P521 => false,
+            Self::X25519MlKem768 | Self::SecP256r1MlKem768 | Self::MlKem768 => true,
+        }
     }
 }
 

@@ -355,7 +355,7 @@ pub(super) fn lacks(settings: &Settings) -> Option<Error> {
 
 pub(super) fn has_group(group: Group) -> bool {
     let builder = SslContextBuilder::new(SslMethod::tls_client());
-    builder.is_ok_and(|mut builder| builder.set_groups_list(group_name(group)).is_ok())
+    builder.is_ok_and(|mut builder| builder.set_groups_list(Group::openssl_name(group)).is_ok())
 }
 
 /// Fails if the settings require a newer OpenSSL than this process has loaded.
@@ -387,7 +387,7 @@ fn offer(builder: &mut SslContextBuilder, settings: &Settings) -> Result<(), Err
         set.map_err(|_| Error::TlsSettings(format!("this OpenSSL has no {suite}")))?;
     }
     if let Some(group) = settings.group {
-        let set = builder.set_groups_list(group_name(group));
+        let set = builder.set_groups_list(Group::openssl_name(group));
         set.map_err(|_| Error::TlsSettings(format!("this OpenSSL has no group {group}")))?;
     }
     Ok(())
@@ -406,21 +406,9 @@ fn group_list(groups: &[Group]) -> String {
     let marked = groups.iter().enumerate().map(|(at, group)| {
         // The mark of OpenSSL 3.5, the first with ML-KEM. Without marks, it sends a share for the first group.
         let mark = if at < shares { "*" } else { "" };
-        format!("{mark}{}", group_name(*group))
+        format!("{mark}{}", Group::openssl_name(*group))
     });
     marked.collect::<Vec<_>>().join(":")
-}
-
-fn group_name(group: Group) -> &'static str {
-    match group {
-        Group::X25519 => "X25519",
-        Group::P256 => "P-256",
-        Group::P384 => "P-384",
-        Group::P521 => "P-521",
-        Group::X25519MlKem768 => "X25519MLKEM768",
-        Group::SecP256r1MlKem768 => "SecP256r1MLKEM768",
-        Group::MlKem768 => "MLKEM768",
-    }
 }
 
 pub(super) fn load_ca(builder: &mut SslContextBuilder, file: &Path) -> Result<(), Error> {

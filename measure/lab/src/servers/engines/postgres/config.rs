@@ -5,7 +5,7 @@ use std::path::Path;
 
 use ciphertoll_host::programs::version_numbers;
 use ciphertoll_model::cache::default_buffers;
-use ciphertoll_model::{Clients, Engine, SecurityLevel};
+use ciphertoll_model::{Clients, Engine, Group, SecurityLevel};
 
 use super::access::{certificate_request_file, identity_map};
 use crate::servers::config::{CERTIFICATE_FILE, Config, KEY_FILE, Network};
@@ -16,12 +16,6 @@ const SEVERAL_GROUPS: u32 = 18;
 
 /// The process of a closed connection ends soon, but the next connection may come earlier.
 const MAX_CONNECTIONS: u16 = Clients::MOST_OF_PRIVATE_SERVERS * 4;
-
-/// The default of `ssl_groups`, and the other curves.
-const DEFAULT_GROUPS: &str = "X25519:prime256v1:secp384r1:secp521r1";
-/// After the others, because the server prefers its first group: a client that offers them and a default group gets the same
-/// as with the server's default.
-const ML_KEM_GROUPS: &str = ":X25519MLKEM768:SecP256r1MLKEM768:MLKEM768";
 
 pub(super) fn text(config: &Config<'_>) -> String {
     let mut text = String::new();
@@ -52,8 +46,7 @@ fn options(config: &Config<'_>) -> Vec<(&'static str, String)> {
         ("password_encryption", "scram-sha-256".to_owned()),
     ];
     if version_numbers(&config.build.version).first().is_some_and(|major| *major >= SEVERAL_GROUPS) {
-        let groups = [DEFAULT_GROUPS, if has_openssl_with_ml_kem(config.build) { ML_KEM_GROUPS } else { "" }];
-        options.push(("ssl_groups", groups.concat()));
+        options.push(("ssl_groups", groups(has_openssl_with_ml_kem(config.build))));
     }
     // Scales are relative to these buffers.
     options.extend(default_buffers(Engine::Postgres).map(|(name, value)| (name, value.to_owned())));
@@ -70,6 +63,15 @@ fn options(config: &Config<'_>) -> Vec<(&'static str, String)> {
         ]),
     }
     options
+}
+
+/// All groups that the server can have, as a value of `ssl_groups`. Those with ML-KEM are last, because the server prefers its
+/// first group: a client that offers them and a default group gets the same as with the server's default.
+fn groups(with_ml_kem: bool) -> String {
+    let (ml_kem, curves): (Vec<Group>, Vec<Group>) =
+        Group::ALL.into_iter().partition(|group| group.has_ml_kem());
+    let groups = curves.into_iter().chain(ml_kem.into_iter().filter(|_| with_ml_kem));
+    groups.map(Group::openssl_name).collect::<Vec<_>>().join(":")
 }
 
 fn min_tls_version(strength: SecurityLevel) -> &'static str {
