@@ -255,6 +255,8 @@ fn write_servers(text: &mut Exposition, metrics: &Metrics, status: &Status) {
         metrics.steals.get(),
     );
     text.counter("moves_total", "Server connections moved from one thread to another.", metrics.moves.get());
+    // Dashboards may have it.
+    text.counter("client_moves_total", "Always 0: a client stays with its thread.", 0);
     text.counter("checks_total", "Health checks of idle server connections.", metrics.checks.get());
 }
 
