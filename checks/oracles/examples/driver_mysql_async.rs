@@ -11,8 +11,8 @@ use mysql_async::{ChangeUserOpts, Conn, Opts, OptsBuilder, Row, SslOpts, TxOpts,
 type Done<T = ()> = Result<T, Box<dyn Error>>;
 
 const LARGE: &str = "SELECT a.n, REPEAT('x', 100) FROM of_async a JOIN of_async b WHERE b.n < 50";
-const SLEEPING: &str =
-    "SELECT COUNT(*) FROM information_schema.processlist WHERE info LIKE 'SELECT SLEEP(30)%'";
+const SLEEPING: &str = "SELECT COUNT(*) FROM information_schema.processlist \
+                        WHERE info LIKE 'SELECT SLEEP(30)%' AND state = 'User sleep'";
 
 fn main() -> Done {
     tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(run())

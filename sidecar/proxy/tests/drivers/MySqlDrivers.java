@@ -142,7 +142,7 @@ public class MySqlDrivers {
     private static void cancelled(Statement statement) throws Exception {
         Thread canceller = new Thread(() -> {
             try (Connection other = connect(); Statement look = other.createStatement()) {
-                String sleeping = "SELECT COUNT(*) FROM information_schema.processlist WHERE info LIKE 'SELECT SLEEP(30)%'";
+                String sleeping = "SELECT COUNT(*) FROM information_schema.processlist WHERE info LIKE 'SELECT SLEEP(30)%' AND state = 'User sleep'";
                 while (text(look, sleeping).equals("0")) { }
                 // By a connection of the driver's own.
                 statement.cancel();

@@ -4,7 +4,7 @@ const mysql = require('mysql2/promise');
 
 const say = (...what) => console.log(...what);
 const LARGE = "SELECT a.n, REPEAT('x', 100) AS x FROM of_node a JOIN of_node b WHERE b.n < 50";
-const SLEEPING = "SELECT COUNT(*) AS n FROM information_schema.processlist WHERE info LIKE 'SELECT SLEEP(30)%'";
+const SLEEPING = "SELECT COUNT(*) AS n FROM information_schema.processlist WHERE info LIKE 'SELECT SLEEP(30)%' AND state = 'User sleep'";
 
 const connect = () =>
     mysql.createConnection({

@@ -9,7 +9,7 @@ import threading
 
 ROWS = 1000
 LARGE = "SELECT a.n, REPEAT('x', 100) FROM of_python a JOIN of_python b WHERE b.n < 50"
-SLEEPING = "SELECT COUNT(*) FROM information_schema.processlist WHERE info LIKE 'SELECT SLEEP(30)%'"
+SLEEPING = "SELECT COUNT(*) FROM information_schema.processlist WHERE info LIKE 'SELECT SLEEP(30)%' AND state = 'User sleep'"
 
 
 def say(what, *values):

@@ -519,7 +519,8 @@ fn kill_in_a_batch(fixture: &mut Fixture) {
 /// Waits until the server runs the statement that sleeps: before that there is nothing to kill. Returns the
 /// server's ID of the connection.
 fn await_asleep(control: &mut Client) -> String {
-    let sql = "SELECT MAX(id) FROM information_schema.processlist WHERE info LIKE 'SELECT SLEEP(60)%'";
+    let sql = "SELECT MAX(id) FROM information_schema.processlist WHERE info LIKE 'SELECT SLEEP(60)%' \
+               AND state = 'User sleep'";
     let mut number = String::new();
     await_that("it sleeps", || {
         number = one(control, sql);

@@ -76,7 +76,8 @@ fn diagnostics(fixture: &mut Fixture) {
 
 /// Waits until so many connections sleep on the server.
 fn await_sleepers(control: &mut Client, count: &str) {
-    let sql = "SELECT COUNT(*) FROM information_schema.processlist WHERE info LIKE 'SELECT SLEEP%'";
+    let sql = "SELECT COUNT(*) FROM information_schema.processlist WHERE info LIKE 'SELECT SLEEP%' \
+               AND state = 'User sleep'";
     await_that("so many sleep", || one(control, sql) == count);
 }
 

@@ -14,7 +14,7 @@ import (
 
 const (
 	large    = "SELECT a.n, REPEAT('x', 100) FROM of_go a JOIN of_go b WHERE b.n < 50"
-	sleeping = "SELECT COUNT(*) FROM information_schema.processlist WHERE info LIKE 'SELECT SLEEP(30)%'"
+	sleeping = "SELECT COUNT(*) FROM information_schema.processlist WHERE info LIKE 'SELECT SLEEP(30)%' AND state = 'User sleep'"
 )
 
 func check(err error) {
