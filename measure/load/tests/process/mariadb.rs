@@ -53,13 +53,15 @@ impl MariaDb {
         let installed = Command::new(install)
             .arg("--no-defaults")
             .arg(format!("--datadir={}", data.display()))
+            .arg(format!("--tmpdir={}", directory.path().display()))
             .args(["--auth-root-authentication-method=normal", "--skip-test-db"])
+            // Neither the machine's name nor who else uses /tmp matters.
+            .args(["--skip-name-resolve", "--force"])
             .args(user)
-            .stdout(Stdio::null())
-            .stderr(Stdio::null())
-            .status()
+            .output()
             .expect("mariadb-install-db is there");
-        assert!(installed.success(), "mariadb-install-db: {installed}");
+        let said = [installed.stdout, installed.stderr].concat();
+        assert!(installed.status.success(), "mariadb-install-db: {}", String::from_utf8_lossy(&said));
         fs::write(directory.path().join("init.sql"), INIT).expect("a file in our own directory");
         let log = fs::File::create(directory.path().join("log")).expect("a file in our own directory");
         let child = Command::new(server)
