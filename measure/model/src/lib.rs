@@ -40,8 +40,8 @@ pub mod ycsb;
 pub use absence::Absence;
 pub use cell::{Arm, Cell, CellId, Skipped, Treatment};
 pub use ciphertoll_vocabulary::{
-    AddressFamily, Engine, Group, Identity, Phase, QueryLanguage, ReadPreference, SecurityLevel, ServerKey,
-    Suite, TlsLibrary, TlsVersion, Verification, parse_with_unit,
+    AddressFamily, Engine, Group, Identity, Legacy, Phase, QueryLanguage, ReadPreference, SecurityLevel,
+    ServerKey, Suite, TlsLibrary, TlsVersion, Verification, parse_with_unit,
 };
 pub use environment::{ConnectedHost, CryptoInstruction, Environment, HostRole};
 pub use event::{

@@ -6,7 +6,8 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use ciphertoll_vocabulary::{
-    AddressFamily, Engine, Group, Identity, Phase, SecurityLevel, Suite, TlsLibrary, TlsVersion, Verification,
+    AddressFamily, Engine, Group, Identity, Legacy, NegotiatedNames, Phase, SecurityLevel, Suite, TlsLibrary,
+    TlsVersion, Verification,
 };
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -375,6 +376,19 @@ pub struct HandshakeSize {
     /// TCP segments of the first flight, by the maximum segment size of the connection; absent on a unix socket.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub segments: Option<u64>,
+}
+
+impl Leg {
+    /// Why no recommendation may name what was negotiated, if it is legacy. Tunnels' ciphers are judged by their level.
+    pub fn legacy(&self) -> Option<Legacy> {
+        let suite = self.suite.as_deref().filter(|_| self.tls_version.is_some());
+        Legacy::observed(NegotiatedNames {
+            version: self.tls_version.as_deref(),
+            key: self.key.as_deref(),
+            suite,
+            group: self.group.as_deref(),
+        })
+    }
 }
 
 impl LegCount {

@@ -3,11 +3,13 @@
 use std::collections::BTreeMap;
 
 use ciphertoll_model::{
-    Auth, CellId, Environment, Event, Grid, Metric, Observation, Plan, Size, Spec, TimestampedEvent, Workload,
+    Auth, CellId, Environment, Event, Grid, Group, Legacy, Metric, Observation, Path, Plan, Size, Spec,
+    Suite, TimestampedEvent, Workload,
 };
 use ciphertoll_stats::RunFacts;
 use ciphertoll_stats::advice::{Advice, Need, Rank, advise};
 use ciphertoll_stats::cost::{BreakEven, Cores, CostModel, Load, MissingTerm, Side};
+use proptest::prelude::*;
 
 const CPUS: f64 = 2.0;
 
@@ -109,6 +111,59 @@ fn an_unencrypted_configuration_is_never_advised() {
 
 fn model_of_plain() -> CostModel {
     model(&[("plain", 1.0, 1.0), ("unix", 1.0, 1.0)], &[], 0.01)
+}
+
+/// Any path with up to two modifiers.
+fn any_path() -> impl Strategy<Value = String> {
+    let suite = prop::sample::select(Suite::ALL.map(|suite| format!("suite={suite}")).to_vec());
+    let group = prop::sample::select(Group::ALL.map(|group| format!("group={group}")).to_vec());
+    let others = ["resume", "direct", "mode=transaction", "tls=1.2-rsa1024", "tls=1.1-rsa2048"];
+    let other = prop::sample::select(others.map(ToOwned::to_owned).to_vec());
+    // The plan completes a path without a key.
+    let is_whole = |path: &Path| path.as_tls().is_none_or(|tls| tls.key.is_some());
+    let path = prop::sample::select(Path::all().into_iter().filter(is_whole).collect::<Vec<_>>());
+    (path, prop::collection::vec(prop_oneof![3 => suite, 1 => group, 2 => other], 0..3)).prop_map(
+        |(path, modifiers)| {
+            let modified = |so_far: String, modifier: &String| {
+                format!("{so_far}+{modifier}").parse::<Path>().map_or(so_far, |path| path.to_string())
+            };
+            modifiers.iter().fold(path.to_string(), modified)
+        },
+    )
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(256) })]
+
+    /// Whatever is cheapest.
+    #[test]
+    fn legacy_cryptography_is_never_a_choice(
+        costs in prop::collection::btree_map(any_path(), (1.0..1e4_f64, 1.0..1e3_f64), 1..8),
+        queries in 0.0..1e4_f64,
+    ) {
+        let all = costs.iter().filter(|(path, _)| *path != "plain");
+        let all = all.map(|(path, (connect, query))| (path.as_str(), *connect, *query));
+        let costs: Vec<_> = [("plain", 200.0, 30.0)].into_iter().chain(all).collect();
+        let model = model(&costs, &[], 0.01);
+        let server = "postgres".parse().expect("valid");
+        let advice = advise(&model, &server, &[], &load(queries));
+        for choice in advice.iter().flat_map(|advice| &advice.choices) {
+            prop_assert_eq!(choice.profile.treatment.path.legacy(), None);
+        }
+    }
+}
+
+/// A server that is not ours chooses what it knows.
+#[test]
+fn a_configuration_that_negotiated_something_legacy_is_no_choice() {
+    let mut model = model(COSTS, &[], 0.01);
+    for profile in &mut model.profiles {
+        if profile.treatment.path.to_string() == "tls1.3-p256" {
+            profile.negotiated_legacy = Some(Legacy::Key);
+        }
+    }
+    // The newest version that may be advised.
+    assert_eq!(first(&model, &[Need::EndToEnd], 1.0).as_deref(), Some("tls1.2-p256"));
 }
 
 #[test]

@@ -14,6 +14,8 @@
 //!   accept it by default, `write_openssl` in `lab::servers::directory`; its time, `experiment::primitives::agreement`; help
 //!   and pages, `proxy::config`, `docs/measure/paths.md`, `docs/sidecar/operations.md`
 //!
+//! - what no recommendation may name, because it is obsolete or weak: [`Legacy`]; tunnels' ciphers, `model::factor::tunnel`
+//!
 //! # One level of *path*, from the argument to the server
 //!
 //! `--path tls1.3-p384+group=x25519`: `cli::arguments` has the flag; `model::factor::path` parses the level into a
@@ -27,6 +29,7 @@
 mod address_family;
 mod engine;
 mod labelled;
+mod legacy;
 mod phase;
 mod read_preference;
 mod sql_url;
@@ -36,6 +39,7 @@ mod unit;
 
 pub use address_family::AddressFamily;
 pub use engine::{Engine, QueryLanguage};
+pub use legacy::{Legacy, NegotiatedNames};
 pub use phase::Phase;
 pub use read_preference::ReadPreference;
 pub use sql_url::{SqlFamily, SqlPlace, SqlUrl, SqlUrlError};

@@ -15,6 +15,7 @@ struct SuiteEntry {
     /// The first version with this suite. TLS 1.3 has none of the older suites.
     since: TlsVersion,
     signer: Signer,
+    strength: Strength,
 }
 
 /// The certificates that a suite works with.
@@ -27,32 +28,60 @@ enum Signer {
     Ec,
 }
 
-const fn suite(name: &'static str, iana: &'static str, since: TlsVersion, signer: Signer) -> SuiteEntry {
-    SuiteEntry { name, iana, since, signer }
+/// Whether a recommendation may name a suite.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+enum Strength {
+    /// Forward secrecy by elliptic curves, and an AEAD cipher (RFC 9325, 4.2).
+    Modern,
+    /// Key exchange by RSA or in a finite field, or CBC with a MAC of SHA-1.
+    Legacy,
+}
+
+const fn suite(
+    name: &'static str,
+    iana: &'static str,
+    since: TlsVersion,
+    signer: Signer,
+    strength: Strength,
+) -> SuiteEntry {
+    SuiteEntry { name, iana, since, signer, strength }
 }
 
 /// The suites of today and those of the published studies.
 static SUITES: [SuiteEntry; 17] = {
     use Signer::{Any, Ec, Rsa};
+    use Strength::{Legacy, Modern};
     use TlsVersion::{Tls10, Tls12, Tls13};
     [
-        suite("TLS_AES_128_GCM_SHA256", "TLS_AES_128_GCM_SHA256", Tls13, Any),
-        suite("TLS_AES_256_GCM_SHA384", "TLS_AES_256_GCM_SHA384", Tls13, Any),
-        suite("TLS_CHACHA20_POLY1305_SHA256", "TLS_CHACHA20_POLY1305_SHA256", Tls13, Any),
-        suite("ECDHE-ECDSA-AES128-GCM-SHA256", "TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256", Tls12, Ec),
-        suite("ECDHE-ECDSA-AES256-GCM-SHA384", "TLS_ECDHE_ECDSA_WITH_AES_256_GCM_SHA384", Tls12, Ec),
-        suite("ECDHE-ECDSA-CHACHA20-POLY1305", "TLS_ECDHE_ECDSA_WITH_CHACHA20_POLY1305_SHA256", Tls12, Ec),
-        suite("ECDHE-ECDSA-AES256-SHA", "TLS_ECDHE_ECDSA_WITH_AES_256_CBC_SHA", Tls10, Ec),
-        suite("ECDHE-RSA-AES128-GCM-SHA256", "TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256", Tls12, Rsa),
-        suite("ECDHE-RSA-AES256-GCM-SHA384", "TLS_ECDHE_RSA_WITH_AES_256_GCM_SHA384", Tls12, Rsa),
-        suite("ECDHE-RSA-CHACHA20-POLY1305", "TLS_ECDHE_RSA_WITH_CHACHA20_POLY1305_SHA256", Tls12, Rsa),
-        suite("ECDHE-RSA-AES256-SHA", "TLS_ECDHE_RSA_WITH_AES_256_CBC_SHA", Tls10, Rsa),
-        suite("DHE-RSA-AES256-GCM-SHA384", "TLS_DHE_RSA_WITH_AES_256_GCM_SHA384", Tls12, Rsa),
-        suite("DHE-RSA-AES256-SHA", "TLS_DHE_RSA_WITH_AES_256_CBC_SHA", Tls10, Rsa),
-        suite("DHE-RSA-AES128-SHA", "TLS_DHE_RSA_WITH_AES_128_CBC_SHA", Tls10, Rsa),
-        suite("AES256-GCM-SHA384", "TLS_RSA_WITH_AES_256_GCM_SHA384", Tls12, Rsa),
-        suite("AES256-SHA", "TLS_RSA_WITH_AES_256_CBC_SHA", Tls10, Rsa),
-        suite("AES128-SHA", "TLS_RSA_WITH_AES_128_CBC_SHA", Tls10, Rsa),
+        suite("TLS_AES_128_GCM_SHA256", "TLS_AES_128_GCM_SHA256", Tls13, Any, Modern),
+        suite("TLS_AES_256_GCM_SHA384", "TLS_AES_256_GCM_SHA384", Tls13, Any, Modern),
+        suite("TLS_CHACHA20_POLY1305_SHA256", "TLS_CHACHA20_POLY1305_SHA256", Tls13, Any, Modern),
+        suite("ECDHE-ECDSA-AES128-GCM-SHA256", "TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256", Tls12, Ec, Modern),
+        suite("ECDHE-ECDSA-AES256-GCM-SHA384", "TLS_ECDHE_ECDSA_WITH_AES_256_GCM_SHA384", Tls12, Ec, Modern),
+        suite(
+            "ECDHE-ECDSA-CHACHA20-POLY1305",
+            "TLS_ECDHE_ECDSA_WITH_CHACHA20_POLY1305_SHA256",
+            Tls12,
+            Ec,
+            Modern,
+        ),
+        suite("ECDHE-ECDSA-AES256-SHA", "TLS_ECDHE_ECDSA_WITH_AES_256_CBC_SHA", Tls10, Ec, Legacy),
+        suite("ECDHE-RSA-AES128-GCM-SHA256", "TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256", Tls12, Rsa, Modern),
+        suite("ECDHE-RSA-AES256-GCM-SHA384", "TLS_ECDHE_RSA_WITH_AES_256_GCM_SHA384", Tls12, Rsa, Modern),
+        suite(
+            "ECDHE-RSA-CHACHA20-POLY1305",
+            "TLS_ECDHE_RSA_WITH_CHACHA20_POLY1305_SHA256",
+            Tls12,
+            Rsa,
+            Modern,
+        ),
+        suite("ECDHE-RSA-AES256-SHA", "TLS_ECDHE_RSA_WITH_AES_256_CBC_SHA", Tls10, Rsa, Legacy),
+        suite("DHE-RSA-AES256-GCM-SHA384", "TLS_DHE_RSA_WITH_AES_256_GCM_SHA384", Tls12, Rsa, Legacy),
+        suite("DHE-RSA-AES256-SHA", "TLS_DHE_RSA_WITH_AES_256_CBC_SHA", Tls10, Rsa, Legacy),
+        suite("DHE-RSA-AES128-SHA", "TLS_DHE_RSA_WITH_AES_128_CBC_SHA", Tls10, Rsa, Legacy),
+        suite("AES256-GCM-SHA384", "TLS_RSA_WITH_AES_256_GCM_SHA384", Tls12, Rsa, Legacy),
+        suite("AES256-SHA", "TLS_RSA_WITH_AES_256_CBC_SHA", Tls10, Rsa, Legacy),
+        suite("AES128-SHA", "TLS_RSA_WITH_AES_128_CBC_SHA", Tls10, Rsa, Legacy),
     ]
 };
 
@@ -76,6 +105,11 @@ impl Suite {
     /// IANA's name: `TLS_ECDHE_RSA_WITH_AES_256_GCM_SHA384`.
     pub fn iana(self) -> &'static str {
         self.0.iana
+    }
+
+    /// Whether no recommendation may name it.
+    pub fn is_legacy(self) -> bool {
+        self.0.strength == Strength::Legacy
     }
 
     /// Why it cannot be used with this version and key, if so.

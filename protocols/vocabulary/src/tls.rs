@@ -178,6 +178,19 @@ impl Group {
         }
     }
 
+    /// Whether no recommendation may name it: none of these yet.
+    pub fn is_legacy(self) -> bool {
+        match self {
+            Self::X25519
+            | Self::P256
+            | Self::P384
+            | Self::P521
+            | Self::X25519MlKem768
+            | Self::SecP256r1MlKem768
+            | Self::MlKem768 => false,
+        }
+    }
+
     /// Whether it contains ML-KEM, alone or combined with a curve.
     pub fn has_ml_kem(self) -> bool {
         match self {

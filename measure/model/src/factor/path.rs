@@ -3,6 +3,8 @@
 use std::fmt;
 use std::str::FromStr;
 
+use ciphertoll_vocabulary::Legacy;
+
 use super::{
     Compressor, Factor, LevelError, Proxy, ProxyProgram, ServerKey, TlsPath, TlsVersion, Tunnel, as_text,
     match_name, parse_modified,
@@ -67,6 +69,15 @@ impl Path {
             Self::Tls(tls) => tls.compressor,
             Self::Plain | Self::Unix | Self::Tunnel(_) | Self::Proxy(_) => None,
         }
+    }
+
+    /// Why no recommendation may name it, if its cryptography is legacy.
+    pub fn legacy(self) -> Option<Legacy> {
+        if let Self::Tunnel(tunnel) = self {
+            return tunnel.has_legacy_cipher().then_some(Legacy::TunnelCipher);
+        }
+        let TlsPath { version, key, suite, group, .. } = self.server_tls()?;
+        Legacy::of(version, key, suite, group)
     }
 
     /// Applies a modifier; `None` if it does not exist.

@@ -102,6 +102,15 @@ impl Tunnel {
         }
     }
 
+    /// Whether its cipher is one that its programs no longer offer by default.
+    pub fn has_legacy_cipher(self) -> bool {
+        match self {
+            Self::Ssh(ssh) => ssh.cipher == SshCipher::Aes256Cbc,
+            Self::OpenVpn(cipher) => cipher == OpenVpnCipher::Aes256Cbc,
+            Self::WireGuard | Self::Stunnel => false,
+        }
+    }
+
     /// The cipher that its ends must negotiate, by their name for it; `None` if they support only one.
     pub fn cipher(self) -> Option<&'static str> {
         match self {

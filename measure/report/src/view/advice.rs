@@ -1,6 +1,7 @@
 //! The advice: which encrypted path of a run to switch on.
 
-use ciphertoll_model::{ConnectionUse, Factor, MetricDirection, Path, TlsVersion};
+use ciphertoll_model::{ConnectionUse, Factor, Legacy, MetricDirection, Path, TlsVersion};
+use ciphertoll_stats::advice::insufficient;
 use ciphertoll_stats::{CellAnalysis, Comparison, Doubt, Estimate, PairedRatio, Verdict, headline_metrics};
 
 use super::{StratumView, Tone, capital, certain_ratio};
@@ -88,6 +89,9 @@ fn candidates(strata: &[StratumView<'_>]) -> Vec<Candidate> {
             let (Path::Tls(tls), Some(cost)) = (cell.cell.treatment.path, cost(index, comparison)) else {
                 continue;
             };
+            if never_advised(cell).is_some() {
+                continue;
+            }
             let mut is_known = false;
             for candidate in candidates.iter_mut().filter(|known| is_at(&known.levels, stratum, cell)) {
                 candidate.costs.push(cost);
@@ -104,6 +108,12 @@ fn candidates(strata: &[StratumView<'_>]) -> Vec<Candidate> {
         }
     }
     candidates
+}
+
+/// Why `cell` is never advised, by its levels or by what its connections negotiated.
+pub(super) fn never_advised(cell: &CellAnalysis) -> Option<&'static str> {
+    let negotiated = || cell.legs.iter().find_map(|count| count.leg.legacy()).map(Legacy::reason);
+    insufficient(&cell.cell.treatment).or_else(negotiated)
 }
 
 fn cost(stratum: usize, comparison: &Comparison) -> Option<Cost> {

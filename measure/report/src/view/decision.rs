@@ -7,7 +7,10 @@ use ciphertoll_stats::advice::{Advice, Choice, Rank, advise};
 use ciphertoll_stats::cost::{BreakEven, Cores, CostModel, Load, Profile, Role, Side};
 use ciphertoll_stats::{Estimate, Interval};
 
+use super::advice;
+use super::repeat::quoted;
 use crate::costs::cell;
+use crate::lists::distinct;
 use crate::number::{is_certain, measured, significant};
 use crate::{RunReport, names, subject};
 
@@ -38,9 +41,36 @@ pub(crate) fn decisions(report: &RunReport<'_>) -> Vec<Decision> {
     let several = servers.len() > 1;
     let decision = |server: &&ServerLevel| {
         let name = several.then(|| names::server(report, server));
-        Some(Decision { server: name, ..Comparer { model: &model, server }.decide()? })
+        let decided = Comparer { model: &model, server }.decide();
+        Some(Decision { server: name, ..decided.or_else(|| nothing_to_switch_on(report, server))? })
     };
     servers.iter().filter_map(decision).collect()
+}
+
+/// What measures a path that can be advised, if the run measured TLS paths and none of them can.
+fn nothing_to_switch_on(report: &RunReport<'_>, server: &ServerLevel) -> Option<Decision> {
+    let cells = report.analysis.cells().into_iter().filter(|cell| cell.blocks_used > 0);
+    let cells = cells.filter(|cell| cell.cell.treatment.server == *server);
+    let with_tls = cells.filter(|cell| cell.cell.treatment.path.server_tls().is_some());
+    let reasons: Option<Vec<&str>> = with_tls.map(advice::never_advised).collect();
+    let reasons = distinct(reasons?);
+    (!reasons.is_empty()).then(|| Decision {
+        server: None,
+        choice: format!(
+            "Switch on none of the measured TLS paths ({}). To measure a modern one: {}",
+            reasons.join("; "),
+            measure_modern(server)
+        ),
+        savings: Vec::new(),
+    })
+}
+
+/// The command that measures today's TLS on `server`.
+fn measure_modern(server: &ServerLevel) -> String {
+    match &server.url {
+        Some(_) => format!("ciphertoll run --url {} --path tls1.3", quoted(&server.to_string())),
+        None => format!("ciphertoll run --server {} --path plain,tls1.3-p256", quoted(&server.to_string())),
+    }
 }
 
 struct Comparer<'a> {

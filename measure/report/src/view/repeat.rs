@@ -116,7 +116,7 @@ fn fact(name: &str, value: impl AsRef<str>) -> Fact {
 }
 
 /// Quoted so that a shell reads one word.
-fn quoted(word: &str) -> String {
+pub(crate) fn quoted(word: &str) -> String {
     let is_plain = |c: char| c.is_ascii_alphanumeric() || "._/-+=:,@%".contains(c);
     if word.chars().all(is_plain) { word.to_owned() } else { format!("'{}'", word.replace('\'', "'\\''")) }
 }

@@ -1,10 +1,10 @@
 //! Which path is advised, and why.
 
-use ciphertoll_model::{Ctx, Metric, Workload};
+use ciphertoll_model::{Ctx, Metric, Spec, Workload};
 use ciphertoll_report::{Style, html, markdown, summary};
 use ciphertoll_stats::Verdict;
 
-use crate::fixture::{Run, TLS12, TLS13, against, contexts, one_block, quick, ratio_of, smoke};
+use crate::fixture::{Run, TLS12, TLS13, against, contexts, measured, one_block, quick, ratio_of, smoke};
 
 /// The line that begins with the advice.
 fn advice(run: &Run) -> Option<String> {
@@ -71,6 +71,39 @@ fn a_pool_is_advised_only_where_it_would_save_most() {
         Some(Verdict::Differs),
     );
     assert!(!markdown(&run.report()).contains(saving), "selects cost as much");
+}
+
+/// The study of 2013, whose TLS is obsolete and whose connects cost 190 times as much.
+#[test]
+fn legacy_cryptography_is_never_advised_and_the_command_for_a_modern_path_is() {
+    const LEGACY: &str = "tls1.2-rsa4096+suite=DHE-RSA-AES256-SHA";
+    let mut run = one_path(LEGACY);
+    let text = summary(&run.report(), Style::Plain, 100);
+    let command = "ciphertoll run --server mariadb --path plain,tls1.3-p256";
+    for text in [&text, &markdown(&run.report()), &html(&run.report())] {
+        assert!(!text.contains("Switch on TLS"), "{text}");
+        assert!(text.contains("Switch on none of the measured TLS paths (a legacy cipher suite"), "{text}");
+    }
+    assert!(text.replace("\n  ", " ").contains(command), "{text}");
+    // A path of today whose connections negotiated a suite of yesterday.
+    run = one_path("tls1.2-rsa2048");
+    assert!(advice(&run).unwrap().contains("TLS 1.2 with an RSA-2048 certificate"));
+    for cell in run.cells() {
+        for count in cell.legs.iter_mut().filter(|count| count.leg.tls_version.is_some()) {
+            count.leg.suite = Some("TLS_RSA_WITH_3DES_EDE_CBC_SHA".to_owned());
+        }
+    }
+    assert_eq!(advice(&run).unwrap().split(" (").next(), Some("**Switch on none of the measured TLS paths"));
+}
+
+fn one_path(path: &str) -> Run {
+    let spec =
+        format!("[[grid]]\npath = [\"plain\", \"{path}\"]\nworkload = [\"connect\"]\nclients = [\"1\"]\n");
+    let mut run = measured(&Spec::from_toml(&spec).unwrap(), 10);
+    for comparison in run.own_comparisons() {
+        ratio_of(comparison, Metric::LatencyNsMean, 193.0, 0.03, Some(Verdict::Differs));
+    }
+    run
 }
 
 #[test]

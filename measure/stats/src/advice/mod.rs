@@ -7,6 +7,6 @@ mod need;
 mod rank;
 mod settings;
 
-pub use need::Need;
+pub use need::{Need, insufficient};
 pub use rank::{Advice, Choice, Excluded, Rank, advise};
 pub use settings::{SettingsFile, settings};

@@ -1,7 +1,7 @@
 //! What a configuration must fulfil.
 
 use ciphertoll_model::{
-    Ctx, OpenVpnCipher, Path, Resumption, SecurityLevel, TlsLibrary, TlsPath, TlsStart, Treatment, Tunnel,
+    Ctx, Legacy, OpenVpnCipher, Path, Resumption, TlsLibrary, TlsPath, TlsStart, Treatment, Tunnel,
     Verification, labelled,
 };
 
@@ -47,16 +47,14 @@ impl Need {
 
 /// Why a configuration is never advised, if so: connections between hosts are not encrypted or weakly encrypted, or the server
 /// is not verified.
-pub(crate) fn insufficient(treatment: &Treatment) -> Option<&'static str> {
-    const OBSOLETE: &str = "an obsolete protocol or a weak key";
+pub fn insufficient(treatment: &Treatment) -> Option<&'static str> {
     let url = treatment.server.url.as_ref();
     match treatment.path {
         Path::Plain | Path::Compressed(_) | Path::Tunnel(Tunnel::OpenVpn(OpenVpnCipher::None)) => {
             Some("not encrypted")
         }
         Path::Unix => Some("not encrypted, and only for clients on the server's host"),
-        Path::Tls(tls) if tls.security_level() != SecurityLevel::Default => Some(OBSOLETE),
-        Path::Proxy(proxy) if proxy.version.is_forbidden() || proxy.key.is_weak() => Some(OBSOLETE),
+        path if path.legacy().is_some() => path.legacy().map(Legacy::reason),
         Path::Tls(_) if url.is_some_and(|url| url.tls.verification() != Verification::Full) => {
             Some("the URL does not verify the server's certificate and name")
         }
@@ -139,6 +137,11 @@ mod tests {
             "tls1.0-p256",
             "tls1.1-rsa2048",
             "tls1.2-rsa1024",
+            "tls1.2-rsa4096+suite=DHE-RSA-AES256-SHA",
+            "tls1.2-rsa2048+suite=AES256-GCM-SHA384",
+            "pgbouncer+tls=1.2-rsa1024",
+            "ssh-aes256-cbc",
+            "openvpn-aes256-cbc",
             "proxysql",
             "odyssey",
         ] {

@@ -4,7 +4,7 @@ use std::cmp::Reverse;
 
 use crate::Estimate;
 use crate::cost::{BreakEven, CostModel, Load, MissingTerm, Prediction, Profile, Role};
-use ciphertoll_model::{Auth, Driver, Path, ServerLevel, TlsVersion, Treatment};
+use ciphertoll_model::{Auth, Driver, Legacy, Path, ServerLevel, TlsVersion, Treatment};
 
 use crate::advice::Need;
 use crate::advice::need::insufficient;
@@ -70,7 +70,11 @@ pub fn advise<'a>(
     let of_server: Vec<&Profile> =
         model.profiles.iter().filter(|profile| profile.treatment.server == *server).collect();
     let login = login(&of_server);
-    let newest = of_server.iter().filter_map(|profile| Some(profile.treatment.path.as_tls()?.version)).max();
+    let newest = of_server
+        .iter()
+        .filter(|profile| never_advised(profile).is_none())
+        .filter_map(|profile| Some(profile.treatment.path.as_tls()?.version))
+        .max();
     for profile in of_server {
         let treatment = &profile.treatment;
         if login.is_some_and(|login| (&treatment.auth, &treatment.driver) != login) {
@@ -81,7 +85,7 @@ pub fn advise<'a>(
         if treatment.path == Path::Plain && advice.plain.is_none() {
             advice.plain = Some((profile, model.predict(profile, load)));
         }
-        let unmet = insufficient(treatment)
+        let unmet = never_advised(profile)
             .or_else(|| newest.and_then(|newest| older_protocol(treatment.path, newest)))
             .or_else(|| needs.iter().find_map(|need| need.unmet(treatment)))
             .map(str::to_owned);
@@ -109,6 +113,11 @@ pub fn advise<'a>(
     }
     advice.order(model, load)?;
     Ok(advice)
+}
+
+/// Why a configuration is never advised, by its levels or by what its connections negotiated.
+fn never_advised(profile: &Profile) -> Option<&'static str> {
+    insufficient(&profile.treatment).or_else(|| profile.negotiated_legacy.map(Legacy::reason))
 }
 
 /// CPU time of all roles per session, with its interval, µs: without one nothing is known to cost more.

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use ciphertoll_model::{
-    Arm, Bytes, Link, LinkShape, Metric, Pace, Path, Plan, Queries, Resumption, Treatment, Workload,
+    Arm, Bytes, Legacy, Link, LinkShape, Metric, Pace, Path, Plan, Queries, Resumption, Treatment, Workload,
 };
 
 use super::session::{ByClients, RowCosts, SessionCosts};
@@ -106,6 +106,7 @@ impl Fit<'_> {
         latency.further_query.0.retain(|(clients, _)| *clients == 1);
         Profile {
             treatment: treatment.clone(),
+            negotiated_legacy: self.negotiated_legacy(treatment),
             cpu: Role::ALL.into_iter().filter_map(costs).collect(),
             latency,
             round_trips: self.round_trips(treatment, &like),
@@ -115,6 +116,14 @@ impl Fit<'_> {
                 .filter_map(|role| Some((role, self.memory(&like, role)?)))
                 .collect(),
         }
+    }
+
+    /// Over any link.
+    fn negotiated_legacy(&self, treatment: &Treatment) -> Option<Legacy> {
+        let cells = self.plan.cells.iter().enumerate();
+        let cells = cells.filter(|(_, cell)| on_local_link(&cell.treatment) == *treatment);
+        let visited = |(cell, _)| self.facts.trials.observations(Visited { cell, arm: Arm::Main });
+        cells.flat_map(visited).flat_map(|observation| &observation.legs).find_map(|count| count.leg.legacy())
     }
 
     /// `treatment` itself, and the one with the same established connections.

@@ -14,7 +14,7 @@ mod terms;
 
 use std::collections::BTreeMap;
 
-use ciphertoll_model::{Metric, Treatment, labelled};
+use ciphertoll_model::{Legacy, Metric, Treatment, labelled};
 use serde::Serialize;
 
 pub use break_even::{BreakEven, Side};
@@ -73,6 +73,8 @@ pub struct CostModel {
 pub struct Profile {
     /// With a local link.
     pub treatment: Treatment,
+    /// Why what its connections negotiated is legacy, if it is.
+    pub negotiated_legacy: Option<Legacy>,
     /// CPU time, µs; roles without CPU time are absent.
     pub cpu: BTreeMap<Role, SessionCosts>,
     /// Time of one client on a local link, ns.
