@@ -22,7 +22,7 @@ use ciphertoll_model::{
     ServerKey, ServerLevel, TlsLibrary, TlsSpec, TlsStart, TlsVersion, TrialPace, TrialResult, TrialSpec,
     Verification, Workload,
 };
-use ciphertoll_skip::{missing, no_server};
+use ciphertoll_testing::{missing, no_server};
 use libtest_mimic::{Arguments, Trial};
 use tempfile::TempDir;
 

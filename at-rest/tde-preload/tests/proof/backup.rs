@@ -5,8 +5,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use ciphertoll_skip::not_for_all;
 use ciphertoll_tde::{Kek, KeyFile, Replace};
+use ciphertoll_testing::not_for_all;
 
 use crate::files::{contents, holding};
 use crate::fixture::{Cluster, Fixture, Server, Under, succeeds};

@@ -4,7 +4,7 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use ciphertoll_skip::not_for_all;
+use ciphertoll_testing::not_for_all;
 
 use crate::files::holding;
 use crate::fixture::{Cluster, Fixture, Server, Under, succeeds};

@@ -7,8 +7,8 @@ use std::fs;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-use ciphertoll_skip::missing;
 use ciphertoll_tde::FileClass;
+use ciphertoll_testing::missing;
 
 use crate::fixture::{Cluster, Fixture, Server, Under, succeeds};
 use crate::{MARKER, until};

@@ -11,9 +11,9 @@ use std::process::{Child, Command, Output, Stdio};
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
-use ciphertoll_skip::{missing, not_for_all};
 use ciphertoll_tde::verify::{VerifyOptions, VerifyProgress, verify};
 use ciphertoll_tde::{CipherKind, EncryptionEngine, Kek, KekSource, KeyFile, Replace};
+use ciphertoll_testing::{missing, not_for_all};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::{Pid, User, geteuid};
 

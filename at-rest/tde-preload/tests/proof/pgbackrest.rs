@@ -4,8 +4,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use ciphertoll_skip::{missing, not_for_all};
 use ciphertoll_tde::KeyFile;
+use ciphertoll_testing::{missing, not_for_all};
 
 use crate::files::{contents, holding};
 use crate::fixture::{Cluster, Fixture, Under, succeeds};

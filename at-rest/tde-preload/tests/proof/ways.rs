@@ -9,8 +9,8 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use ciphertoll_skip::missing;
 use ciphertoll_tde::{CipherKind, Kek, KeyFile, Replace};
+use ciphertoll_testing::missing;
 
 use crate::MARKER;
 use crate::files::holding;

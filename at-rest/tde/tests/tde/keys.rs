@@ -166,7 +166,7 @@ const OTHER: u32 = 54_321;
 #[test]
 fn a_group_readable_key_file_of_another_user_or_group_is_refused() {
     if !nix::unistd::geteuid().is_root() {
-        return ciphertoll_skip::not_for_all("only root can make key files of other users");
+        return ciphertoll_testing::not_for_all("only root can make key files of other users");
     }
     let place = tempfile::tempdir().expect("a directory");
     let path = place.path().join("kek");

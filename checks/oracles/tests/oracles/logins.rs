@@ -3,7 +3,7 @@
 use ciphertoll_lab::Error;
 use ciphertoll_model::{Auth, ChannelBinding, Engine, Iterations, Path, ServerKey, TlsVersion};
 use ciphertoll_net::tls;
-use ciphertoll_skip::not_for_all;
+use ciphertoll_testing::not_for_all;
 
 use crate::answer::{Refusal, assert_same};
 use crate::fixture::{Fixture, TlsVisit, Visit};

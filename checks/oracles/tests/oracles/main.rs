@@ -18,7 +18,7 @@ use std::process::ExitCode;
 
 use ciphertoll_lab::{Build, find};
 use ciphertoll_model::{Engine, QueryLanguage, ServerLevel};
-use ciphertoll_skip::{Pool, no_server};
+use ciphertoll_testing::{Pool, no_server};
 use libtest_mimic::{Arguments, Trial};
 
 use crate::fixture::Fixture;

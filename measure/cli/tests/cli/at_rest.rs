@@ -10,7 +10,7 @@ use ciphertoll_model::Engine;
 use ciphertoll_net::Address;
 use ciphertoll_net::blocking::Client;
 use ciphertoll_record::{ProcessIdentity, is_mounted, sweep};
-use ciphertoll_skip::{missing, not_for_all};
+use ciphertoll_testing::{missing, not_for_all};
 use ciphertoll_wire::session::Login;
 use ciphertoll_wire::{Secret, mysql};
 use nix::sys::signal::Signal;

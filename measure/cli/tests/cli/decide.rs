@@ -7,7 +7,7 @@ use std::process::Command;
 
 use ciphertoll_lab::{Authority, find, proxy};
 use ciphertoll_model::{Engine, ServerLevel, ServerUrl, TlsDemand, Verification};
-use ciphertoll_skip::missing;
+use ciphertoll_testing::missing;
 use serde_json::Value;
 
 use crate::support::{Answer, answer, ciphertoll, is_root, items, one_document, text};

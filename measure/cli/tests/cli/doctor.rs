@@ -8,7 +8,7 @@ use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-use ciphertoll_skip::missing;
+use ciphertoll_testing::missing;
 use nix::unistd::User;
 use serde_json::Value;
 

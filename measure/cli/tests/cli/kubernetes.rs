@@ -7,7 +7,7 @@ use std::fs;
 use std::process::{Command, Output, Stdio};
 use std::time::Duration;
 
-use ciphertoll_skip::not_for_all;
+use ciphertoll_testing::not_for_all;
 use nix::sys::signal::Signal;
 use serde_json::Value;
 

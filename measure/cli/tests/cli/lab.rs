@@ -61,7 +61,7 @@ fn a_command_is_at_the_clients_end_of_the_link() {
     let link = format!("{RTT_MS}ms");
     let output = lab(&["--link", &link, "--", "sh", "-c", script]);
     if said(&output).contains("cannot make a long link") {
-        return ciphertoll_skip::missing(&said(&output));
+        return ciphertoll_testing::missing(&said(&output));
     }
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
     let (answer, took_ms) = text.trim().split_once('\n').unwrap_or_else(|| panic!("{text}{}", said(&output)));

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use ciphertoll_record::ProcessIdentity;
-use ciphertoll_skip::missing;
+use ciphertoll_testing::missing;
 use nix::sys::signal::Signal;
 use serde_json::Value;
 

@@ -5,7 +5,7 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use ciphertoll_skip::missing;
+use ciphertoll_testing::missing;
 use nix::fcntl::{Flock, FlockArg};
 use tempfile::TempDir;
 

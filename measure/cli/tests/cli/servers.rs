@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use ciphertoll_model::ServerLevel;
-use ciphertoll_skip::not_for_all;
+use ciphertoll_testing::not_for_all;
 use nix::unistd::{Uid, User, chown};
 use serde_json::Value;
 

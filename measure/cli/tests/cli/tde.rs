@@ -8,8 +8,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
 use ciphertoll_model::Engine;
-use ciphertoll_skip::not_for_all;
 use ciphertoll_tde::{CipherKind, KekSource, KeyFile, PRELOAD_LIBRARY, Replace};
+use ciphertoll_testing::not_for_all;
 use nix::unistd::User;
 
 use crate::support::{is_root, real_server_of, text};

@@ -6,8 +6,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
 use ciphertoll_model::Engine;
-use ciphertoll_skip::{missing, not_for_all};
 use ciphertoll_tde::{PRELOAD_LIBRARY, looks_sealed};
+use ciphertoll_testing::{missing, not_for_all};
 
 use crate::support::{real_server_of, text};
 use crate::tde::{QUESTION, Workspace};

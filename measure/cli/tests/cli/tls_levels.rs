@@ -73,7 +73,7 @@ fn what_was_asked_for_is_what_was_seen() {
             "--size",
             "smoke",
         ])
-        .args(["--blocks", "1", "--trial-time", "200ms", "--json", "-q", "--run-dir", text(place.path())])
+        .args(["--blocks", "1", "--trial-time", "500ms", "--json", "-q", "--run-dir", text(place.path())])
         .output()
         .expect("the program starts");
         let document = one_document(&String::from_utf8_lossy(&output.stdout));

@@ -8,7 +8,7 @@ use ciphertoll_lab::{Lab, Server, ServerStart, Tables, find};
 use ciphertoll_model::{Auth, Endpoint, Engine, Namespace, SecurityLevel, ServerKey, ServerLevel};
 use ciphertoll_net::Address;
 use ciphertoll_net::blocking::Client;
-use ciphertoll_skip::{no_server, not_for_all};
+use ciphertoll_testing::{no_server, not_for_all};
 use ciphertoll_wire::session::Login;
 use ciphertoll_wire::{Secret, postgres};
 use serde_json::Value;

@@ -7,7 +7,7 @@ use std::process::{Command, Stdio};
 use ciphertoll_lab::{Authority, ClientAccount, Error, Server, Tables};
 use ciphertoll_model::{Auth, Endpoint, Engine, ExitCode, Identity};
 
-use ciphertoll_skip::{missing, not_for_all};
+use ciphertoll_testing::{missing, not_for_all};
 
 use crate::common::QueryText;
 use crate::fixture::{Fixture, Way, connect, connect_as};

@@ -7,7 +7,7 @@ use ciphertoll_lab::{Error, Server, Tables};
 use ciphertoll_model::{Auth, Endpoint, Engine};
 use ciphertoll_net::blocking::Client;
 
-use ciphertoll_skip::missing;
+use ciphertoll_testing::missing;
 
 use crate::common::QueryText;
 use crate::fixture::{Fixture, Way, connect, scale};

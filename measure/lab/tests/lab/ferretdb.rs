@@ -9,7 +9,7 @@ use ciphertoll_lab::{ClientAccount, Error, LoadCounts, Server, Tables};
 use ciphertoll_model::{Auth, Endpoint, Engine, Path, SecurityLevel, ServerKey, ServerLevel, ycsb};
 use ciphertoll_net::blocking::Client;
 use ciphertoll_record::{ProcessEnd, ProcessIdentity};
-use ciphertoll_skip::missing;
+use ciphertoll_testing::missing;
 
 use crate::common::QueryText;
 use crate::fixture::{Fixture, Way, connect, connect_as, scale};

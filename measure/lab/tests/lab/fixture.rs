@@ -10,7 +10,7 @@ use ciphertoll_model::{
 };
 use ciphertoll_net::blocking::Client;
 use ciphertoll_net::{Address, tls};
-use ciphertoll_skip::{missing, no_server, not_for_all};
+use ciphertoll_testing::{missing, no_server, not_for_all};
 use ciphertoll_wire::session::Login;
 use ciphertoll_wire::{Secret, mongodb, mysql, postgres};
 

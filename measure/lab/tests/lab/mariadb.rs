@@ -16,7 +16,7 @@ use ciphertoll_model::{
 use ciphertoll_net::blocking::Client;
 use ciphertoll_net::{Address, tls};
 use ciphertoll_record::{ProcessEnd, ProcessIdentity};
-use ciphertoll_skip::missing;
+use ciphertoll_testing::missing;
 use ciphertoll_wire::Secret;
 use ciphertoll_wire::mysql::{self, MySqlTlsMode};
 use ciphertoll_wire::session::Login;

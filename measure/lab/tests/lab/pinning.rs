@@ -3,7 +3,7 @@
 use ciphertoll_host::processors::split_processors;
 use ciphertoll_lab::Tables;
 use ciphertoll_model::{Auth, Engine};
-use ciphertoll_skip::not_for_all;
+use ciphertoll_testing::not_for_all;
 use nix::sched::{CpuSet, sched_getaffinity};
 use nix::unistd::Pid;
 

@@ -7,7 +7,7 @@ use std::process::{Command, Stdio};
 use ciphertoll_lab::{Error, Server};
 use ciphertoll_model::{Auth, Endpoint, Engine, Group, SecurityLevel, ServerLevel};
 use ciphertoll_net::tls;
-use ciphertoll_skip::{missing, only_in_full};
+use ciphertoll_testing::{missing, only_in_full};
 
 use crate::fixture::Fixture;
 use crate::test_client::TestClient;

@@ -11,7 +11,7 @@ use ciphertoll_model::{
 use ciphertoll_net::blocking::Client;
 use ciphertoll_net::{Address, tls};
 use ciphertoll_record::{ProcessEnd, ProcessIdentity};
-use ciphertoll_skip::{missing, not_for_all};
+use ciphertoll_testing::{missing, not_for_all};
 use ciphertoll_wire::postgres::{self, PostgresTlsMode};
 use ciphertoll_wire::{Secret, session::Login};
 use nix::sys::signal::{Signal, kill};

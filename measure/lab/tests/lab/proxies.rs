@@ -20,7 +20,7 @@ use ciphertoll_model::{
 };
 use ciphertoll_net::Address;
 use ciphertoll_net::blocking::Client;
-use ciphertoll_skip::{missing, no_proxy};
+use ciphertoll_testing::{missing, no_proxy};
 use ciphertoll_wire::session::Login;
 use ciphertoll_wire::{Secret, postgres};
 

@@ -17,7 +17,7 @@ use ciphertoll_net::blocking::Client;
 use ciphertoll_wire::session::Login;
 use ciphertoll_wire::{Secret, mysql};
 
-use ciphertoll_skip::missing;
+use ciphertoll_testing::missing;
 
 use crate::common::{self, QueryText};
 use crate::fixture::Fixture;

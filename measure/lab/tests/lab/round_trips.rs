@@ -11,7 +11,7 @@ use ciphertoll_wire::mysql;
 use ciphertoll_wire::session::Login;
 
 use crate::line::{DELAY, Line};
-use ciphertoll_skip::not_for_all;
+use ciphertoll_testing::not_for_all;
 
 use crate::fixture::Fixture;
 use crate::test_client::TestClient;

@@ -160,7 +160,7 @@ fn statements_and_encryption_of_postgres_need_an_extension_and_a_right() {
         let server = match fixture.start_with(SecurityLevel::Default, &[preload]) {
             Ok(server) => server,
             Err(error) => {
-                ciphertoll_skip::missing(&format!("pg_stat_statements: {error}"));
+                ciphertoll_testing::missing(&format!("pg_stat_statements: {error}"));
                 continue;
             }
         };

@@ -13,7 +13,7 @@ use ciphertoll_link::LinkProcess;
 use ciphertoll_model::{
     Auth, Endpoint, Engine, ExitCode, Link, LinkKind, LinkShape, Path as NetworkPath, ServerLevel, Tunnel,
 };
-use ciphertoll_skip::missing;
+use ciphertoll_testing::missing;
 
 use crate::capture::{Capture, MARKER};
 use crate::common;

@@ -7,7 +7,7 @@ use std::process::{Child, Command, Stdio};
 
 use ciphertoll_link::{Error, LinkCalibration, LinkProcess, SERVER};
 use ciphertoll_model::{LinkKind, LinkShape, Namespace};
-use ciphertoll_skip::missing;
+use ciphertoll_testing::missing;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 

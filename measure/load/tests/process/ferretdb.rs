@@ -20,7 +20,7 @@ use ciphertoll_model::{
 };
 use ciphertoll_net::Address;
 use ciphertoll_net::blocking::Client;
-use ciphertoll_skip::missing;
+use ciphertoll_testing::missing;
 use ciphertoll_wire::Secret;
 use ciphertoll_wire::mongodb::MongoDbLogin;
 use ciphertoll_wire::session;

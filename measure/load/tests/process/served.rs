@@ -9,7 +9,7 @@ use ciphertoll_model::{
     Clients, Draw, Engine, LoadMessage, Phase, Script, ScriptStatement, ScriptStep, StatementProtocol,
     TrialOperation, TrialPace, TrialResult, TrialSpec, Workload,
 };
-use ciphertoll_skip::missing;
+use ciphertoll_testing::missing;
 use nix::sys::signal::Signal;
 
 use crate::mariadb::{MAX_PACKET_BYTES, MariaDb};

@@ -7,7 +7,7 @@ use std::process::Command;
 
 use ciphertoll_model::{Ending, Engine, Event, ExitCode, Plan, SCHEMA_VERSION, ServerLevel, Spec};
 use ciphertoll_record::{Error, Record, RunDirectory, Tail, resolve};
-use ciphertoll_skip::not_for_all;
+use ciphertoll_testing::not_for_all;
 use jiff::Timestamp;
 use rustix::fs::FlockOperation;
 use tempfile::TempDir;

@@ -12,7 +12,7 @@ use ciphertoll_record::{
     Error, Scratch, ScratchUse, check_scratch_directory, prepare_scratch_directory, scratch_root,
     scratch_root_below,
 };
-use ciphertoll_skip::not_for_all;
+use ciphertoll_testing::not_for_all;
 use nix::unistd::geteuid;
 use tempfile::TempDir;
 

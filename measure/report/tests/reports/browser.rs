@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
 use ciphertoll_report::html;
-use ciphertoll_skip::missing;
+use ciphertoll_testing::missing;
 use serde_json::Value;
 
 use crate::at_rest::by_its_cache;

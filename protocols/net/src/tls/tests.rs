@@ -438,7 +438,7 @@ fn sizes_are_those_of_s_client() {
     for (version, option) in [(TlsVersion::Tls12, "-tls1_2"), (TlsVersion::Tls13, "-tls1_3")] {
         let Some(expected) = s_client(&address, option, certified.file.path()) else {
             // No other client connects, so the server's thread ends with the test's process.
-            return ciphertoll_skip::missing("no program openssl found");
+            return ciphertoll_testing::missing("no program openssl found");
         };
         let settings = certified.settings(TlsLibrary::OpenSsl, version);
         let mut client = Context::build(&settings).unwrap().session(None).unwrap();

@@ -86,7 +86,7 @@ proptest! {
     #[test]
     fn option_files_are_read_as_by_the_clients(file in file()) {
         let Some(expected) = printed_by_the_client(&file) else {
-            ciphertoll_skip::missing("no program my_print_defaults found");
+            ciphertoll_testing::missing("no program my_print_defaults found");
             return Ok(());
         };
         if let Some(found) = printed_by_us(&file) {

@@ -111,7 +111,7 @@ fn password_files_are_read_as_by_libpq() {
         let file: Vec<u8> = file.chars().map(|character| u8::try_from(character).unwrap()).collect();
         let by_tcp = || password_of(tcp.accept().unwrap().0);
         let Some(expected) = sent_by_psql(directory.path(), &file, "127.0.0.1", port, by_tcp) else {
-            ciphertoll_skip::missing("no program psql found");
+            ciphertoll_testing::missing("no program psql found");
             return Ok(());
         };
         let found = found_by_us(&file, PasswordServer::Host { name: "127.0.0.1", port });

@@ -115,7 +115,7 @@ fn urls_mean_what_they_mean_to_libpq() {
             SqlPlace::Host { .. } | SqlPlace::Socket(_) => return Ok(()),
         };
         let Ok(sent) = sent else {
-            ciphertoll_skip::missing("no program psql found");
+            ciphertoll_testing::missing("no program psql found");
             return Ok(());
         };
         let database = url.database.clone().or_else(|| Some(url.user.clone()));

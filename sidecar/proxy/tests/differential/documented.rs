@@ -5,7 +5,7 @@
 pub(crate) enum Documented {
     /// Counted: behind the server's last message the proxy says that the connection was lost.
     Lost,
-    /// Counted: of several errors of a statement whose tables have changed, the proxy shows that of the tables.
+    /// Counted: of several errors of a statement whose tables have changed or are locked, the proxy shows that of the tables.
     FirstError,
     /// Counted: a statement that was prepared without a database cannot be prepared again when there is one.
     NoDatabase,

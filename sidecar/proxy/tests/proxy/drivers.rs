@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
 use ciphertoll_lab::Server;
-use ciphertoll_skip::missing;
+use ciphertoll_testing::missing;
 
 use crate::Case;
 use crate::fixture::Fixture;

@@ -11,7 +11,7 @@ use ciphertoll_lab::{Build, DataTemplate, Lab, Server, Tables, find};
 use ciphertoll_model::{Auth, Endpoint, Engine, Scale, ServerLevel};
 use ciphertoll_net::Address;
 use ciphertoll_net::blocking::Client;
-use ciphertoll_skip::missing;
+use ciphertoll_testing::missing;
 use ciphertoll_wire::session::Login;
 use ciphertoll_wire::{Secret, postgres};
 use tempfile::TempDir;

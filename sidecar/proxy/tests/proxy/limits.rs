@@ -84,7 +84,7 @@ fn own_processes(fixture: &mut Fixture) {
     assert_eq!((mode(&proxy.directory), mode(&proxy.socket())), (0o711, 0o666));
     assert_eq!(proxy.sql(&["SELECT 1"]), "1");
     if !nix::unistd::geteuid().is_root() {
-        return ciphertoll_skip::not_for_all("only root can connect with another UID: half of the case");
+        return ciphertoll_testing::not_for_all("only root can connect with another UID: half of the case");
     }
     for (uid, succeeds) in [("64000", true), ("64001", false)] {
         let psql = proxy.psql(&["-c", "SELECT 1"]);

@@ -1,7 +1,7 @@
 //! The proxy as a process in front of real servers, over TLS: what clients see, what the next client sees, and faults of
 //! both sides.
 //!
-//! Each case is a test. Tests share the servers of a [`ciphertoll_skip::Pool`], and each has its own proxies. Without
+//! Each case is a test. Tests share the servers of a [`ciphertoll_testing::Pool`], and each has its own proxies. Without
 //! further options, tests run in parallel, on several servers of a kind.
 
 mod cases;
@@ -29,7 +29,7 @@ mod upgrades;
 
 use std::process::ExitCode;
 
-use ciphertoll_skip::Pool;
+use ciphertoll_testing::Pool;
 use libtest_mimic::{Arguments, Trial};
 
 use crate::fixture::Fixture;

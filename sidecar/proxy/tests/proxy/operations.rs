@@ -197,7 +197,7 @@ fn examples(fixture: &mut Fixture) {
             let output = String::from_utf8_lossy(&output.stderr);
             assert!(!output.contains("ciphertoll-proxy.service"), "{output}");
         }
-        Err(_) => ciphertoll_skip::not_for_all("systemd-analyze is not here: the unit is not verified"),
+        Err(_) => ciphertoll_testing::not_for_all("systemd-analyze is not here: the unit is not verified"),
     }
 }
 

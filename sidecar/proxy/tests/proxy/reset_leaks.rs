@@ -2,7 +2,7 @@
 
 use ciphertoll_model::{Auth, Engine};
 use ciphertoll_net::blocking::Client;
-use ciphertoll_skip::not_for_all;
+use ciphertoll_testing::not_for_all;
 
 use crate::Case;
 use crate::cases::{one, try_one};

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use ciphertoll_skip::Pool;
+use ciphertoll_testing::Pool;
 use libtest_mimic::Trial;
 
 use crate::fixture::Mode;

@@ -10,7 +10,7 @@ use bson::{Bson, Document};
 use ciphertoll_load::driver::{Task, find};
 use ciphertoll_model::{Auth, Workload};
 use ciphertoll_net::Address;
-use ciphertoll_skip::missing;
+use ciphertoll_testing::missing;
 use openssl::base64::{decode_block, encode_block};
 use serde_json::{Value, json};
 use tempfile::NamedTempFile;

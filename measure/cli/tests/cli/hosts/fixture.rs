@@ -42,23 +42,23 @@ impl Fixture {
     /// `None` if it cannot be made here, which is told.
     pub(super) fn start() -> Option<Self> {
         if !is_root() {
-            ciphertoll_skip::not_for_all("network namespaces with an sshd each need root");
+            ciphertoll_testing::not_for_all("network namespaces with an sshd each need root");
             return None;
         }
         for program in ["ip", "nsenter", "unshare", "ssh", "ssh-keygen", SSHD] {
             if let Err(error) = system("sh", &["-c", "command -v \"$0\"", program]) {
-                ciphertoll_skip::missing(&format!("{program} for load hosts by ssh ({error})"));
+                ciphertoll_testing::missing(&format!("{program} for load hosts by ssh ({error})"));
                 return None;
             }
         }
         if ciphertoll_lab::find(&ciphertoll_model::ServerLevel::of(Engine::Postgres)).is_err() {
-            ciphertoll_skip::no_server(Engine::Postgres, "no PostgreSQL");
+            ciphertoll_testing::no_server(Engine::Postgres, "no PostgreSQL");
             return None;
         }
         let mut link = match LinkProcess::start(env!("CARGO_BIN_EXE_ciphertoll").as_ref(), None) {
             Ok(link) if link.clients().is_some() => link,
             Ok(_) | Err(_) => {
-                ciphertoll_skip::missing("private networks");
+                ciphertoll_testing::missing("private networks");
                 return None;
             }
         };

@@ -39,8 +39,8 @@ impl Between {
         for (path, _) in absent {
             let why = format!("{} {path}: {:?}", self.what, session.events());
             match path.parse::<Path>().ok().and_then(Path::as_proxy) {
-                Some(proxy) => ciphertoll_skip::no_proxy(proxy.program, &why),
-                None => ciphertoll_skip::missing(&why),
+                Some(proxy) => ciphertoll_testing::no_proxy(proxy.program, &why),
+                None => ciphertoll_testing::missing(&why),
             }
         }
         let none = here.is_empty();

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use ciphertoll_lab::find;
 use ciphertoll_model::{Engine, ServerLevel};
 use ciphertoll_record::{ProcessIdentity, scratch_root};
-use ciphertoll_skip::{missing, no_server};
+use ciphertoll_testing::{missing, no_server};
 use nix::fcntl::{Flock, FlockArg};
 
 /// Timeout of anything, including the creation of a template.

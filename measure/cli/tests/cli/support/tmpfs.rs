@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use ciphertoll_skip::{missing, not_for_all};
+use ciphertoll_testing::{missing, not_for_all};
 
 use super::host::{is_root, system};
 use super::text;

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use ciphertoll_lab::{Build, DataTemplate, Lab, Server, Tables, find};
 use ciphertoll_model::{Auth, Endpoint, Engine, ServerLevel, Setting, Settings};
-use ciphertoll_skip::no_server;
+use ciphertoll_testing::no_server;
 use ciphertoll_wire::mysql::Capabilities;
 use tempfile::TempDir;
 

@@ -20,7 +20,7 @@ const LOST: u16 = 1158;
 /// A statement cannot be prepared in the context in which it was at first.
 const NOT_AS_PREPARED: u16 = 1615;
 /// A table or column of a statement is missing.
-const OF_TABLES: [u16; 2] = [1146, 1054];
+const OF_TABLES: [u16; 3] = [1146, 1054, 1205];
 /// The arguments of an execute are wrong, or a bulk execute of a statement that changes nothing.
 const OF_PARAMETERS: [u16; 2] = [1210, 1295];
 /// What may still come after a difference, for the report.

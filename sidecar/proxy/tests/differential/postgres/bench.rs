@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use ciphertoll_lab::{Build, DataTemplate, Lab, Server, Tables, find};
 use ciphertoll_model::{Auth, Endpoint, Engine, ServerLevel, Setting, Settings};
-use ciphertoll_skip::missing;
+use ciphertoll_testing::missing;
 use tempfile::TempDir;
 
 use super::connection::{Connection, rows};

@@ -136,7 +136,7 @@ fn by_tls(fixture: &mut Fixture) {
         Ok(output) => {
             assert_eq!(String::from_utf8_lossy(&output.stdout), "42\n", "{output:?}");
         }
-        Err(_) => ciphertoll_skip::missing("mariadb is not here: a part of the case"),
+        Err(_) => ciphertoll_testing::missing("mariadb is not here: a part of the case"),
     }
 }
 
@@ -307,7 +307,7 @@ fn reloaded(fixture: &mut Fixture) {
 /// A driver with default settings has the capabilities of connections that are opened in advance.
 fn default_capabilities(proxy: &Proxy) {
     if !imports("pymysql") {
-        return ciphertoll_skip::missing("pymysql is not here (the package python3-pymysql)");
+        return ciphertoll_testing::missing("pymysql is not here (the package python3-pymysql)");
     }
     let program = "import pymysql, sys\n\
                    client = pymysql.connect(unix_socket=sys.argv[1], user=sys.argv[2], database=sys.argv[3])\n\

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use ciphertoll_skip::missing;
+use ciphertoll_testing::missing;
 
 use super::Case;
 use super::fake::FakeServer;

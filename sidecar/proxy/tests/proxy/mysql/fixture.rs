@@ -9,7 +9,7 @@ use ciphertoll_lab::{Build, DataTemplate, Lab, Server, Tables, find};
 use ciphertoll_model::{Auth, Endpoint, Engine, ServerLevel, Setting, Settings};
 use ciphertoll_net::blocking::Client;
 use ciphertoll_net::{Address, tls};
-use ciphertoll_skip::{missing, no_server};
+use ciphertoll_testing::{missing, no_server};
 use ciphertoll_wire::mysql::{self, Capabilities};
 use ciphertoll_wire::session::Login;
 use ciphertoll_wire::{Secret, mysql::Plugin};

@@ -22,7 +22,7 @@ mod transactions;
 
 use ciphertoll_lab::find;
 use ciphertoll_model::{Engine, ServerLevel};
-use ciphertoll_skip::{Pool, no_server};
+use ciphertoll_testing::{Pool, no_server};
 use libtest_mimic::Trial;
 
 use self::fixture::Fixture;

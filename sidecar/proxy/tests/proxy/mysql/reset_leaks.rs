@@ -2,7 +2,7 @@
 //! MariaDB without further plugins has.
 
 use ciphertoll_model::{Endpoint, Engine};
-use ciphertoll_skip::not_for_all;
+use ciphertoll_testing::not_for_all;
 
 use super::Case;
 use super::fixture::Fixture;

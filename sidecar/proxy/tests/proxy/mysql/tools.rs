@@ -2,7 +2,7 @@
 
 use std::process::{Command, Stdio};
 
-use ciphertoll_skip::missing;
+use ciphertoll_testing::missing;
 
 use super::Case;
 use super::fixture::{Fixture, Proxy, one};

@@ -1,5 +1,5 @@
 //! Runs the workspace's tests, several processes at a time, and prints the slowest: `make test`, or
-//! `cargo run -p ciphertoll-test-runner -- FILTER`.
+//! `cargo run -p ciphertoll-testing -- FILTER`.
 //!
 //! `cargo test` runs one test binary at a time, and most integration tests wait for servers and links: two processors
 //! are half idle. Here integration tests have one process each, so that all of them run beside each other; the unit tests

@@ -1,5 +1,5 @@
-//! Messages of tests that are skipped, completely or in part. In CI, a test that needs what the project's own
-//! scripts install fails instead.
+//! What tests share: the messages of tests that are skipped, completely or in part (in CI, a test that needs what the
+//! project's own scripts install fails instead), and servers that tests use one after another.
 
 mod pool;
 

@@ -9,7 +9,7 @@ use crate::tree::{expect_none, workspace_root};
 const PREFIX: &str = "ciphertoll-";
 
 /// Each crate and the crates that it may use. A new crate needs a row here, and in ARCHITECTURE.md.
-const ARROWS: [(&str, &[&str]); 23] = [
+const ARROWS: [(&str, &[&str]); 21] = [
     ("vocabulary", &[]),
     ("model", &["vocabulary"]),
     ("record", &["model"]),
@@ -32,10 +32,8 @@ const ARROWS: [(&str, &[&str]); 23] = [
         &["model", "record", "stats", "wire", "net", "link", "host", "lab", "load", "hosts", "experiment"],
     ),
     ("oracles", &["model", "wire", "net", "host", "lab", "load"]),
-    ("skip", &["model"]),
     ("fuzz-targets", &["wire", "proxy", "tde"]),
-    ("test-runner", &[]),
-    ("tidy", &[]),
+    ("testing", &["model"]),
 ];
 
 /// May use all crates except `FORBIDDEN_TO_ALL`.

@@ -34,7 +34,7 @@ impl TextFile {
 /// The directory that holds the workspace's `Cargo.toml`.
 pub(crate) fn workspace_root() -> PathBuf {
     let here = Path::new(env!("CARGO_MANIFEST_DIR"));
-    here.ancestors().nth(2).expect("checks/tidy lies two below the root").to_owned()
+    here.ancestors().nth(2).expect("checks/testing lies two below the root").to_owned()
 }
 
 /// All UTF-8 files below the root, sorted by path.

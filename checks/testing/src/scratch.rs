@@ -84,7 +84,7 @@ fn available_memory_bytes() -> Result<u64> {
 mod tests {
     use std::process::Command;
 
-    use ciphertoll_skip::not_for_all;
+    use ciphertoll_testing::not_for_all;
 
     use super::*;
 

@@ -1,1 +1,0 @@
-//! Rules of the project; this crate's tests check them.
