@@ -1,6 +1,6 @@
 //! What a PostgreSQL client asks for in its startup message.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashSet};
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 
@@ -33,7 +33,7 @@ pub struct StartupParameters {
     pub(crate) negotiation: Vec<u8>,
     pub user: String,
     pub database: Option<String>,
-    /// Names and values; the encoding is last.
+    /// Names, each once, and values; the encoding is last.
     settings: Vec<(String, String)>,
 }
 
@@ -52,14 +52,14 @@ pub struct StartupRequest {
 impl StartupParameters {
     /// Reads the startup message; fails if the client asks for something that the proxy cannot grant.
     pub fn read(message: &StartupMessage<'_>) -> Result<Self, Refusal> {
-        let (mut user, mut database, mut settings) = (None, None, Vec::new());
+        let (mut user, mut database, mut in_options, mut settings) = (None, None, String::new(), Vec::new());
         for (name, value) in message.parameters() {
             let (name, value) = (text(name)?, text(value)?);
             match name.as_str() {
                 "user" => user = Some(value),
                 "database" => database = Some(value),
                 "replication" => refuse_replication(&value)?,
-                "options" => options(&value, &mut settings)?,
+                "options" => in_options = value,
                 // Protocol options, which were negotiated away.
                 name if name.starts_with("_pq_.") => {}
                 _ => settings.push((name, value)),
@@ -67,6 +67,8 @@ impl StartupParameters {
         }
         let user = user.filter(|user| !user.is_empty());
         let user = user.ok_or_else(|| Refusal::new(Refusal::WHO, "the startup message names no user"))?;
+        // The server reads the options first.
+        let mut settings = last_values(options(&in_options)?.into_iter().chain(settings).collect());
         settings.sort_by_key(|(name, _)| name.eq_ignore_ascii_case(ENCODING));
         let database = database.filter(|name| !name.is_empty());
         Ok(Self {
@@ -255,7 +257,8 @@ fn refuse_replication(value: &str) -> Result<(), Refusal> {
 }
 
 /// The settings in the startup parameter `options`: `-c name=value` and `--name=value`.
-fn options(text: &str, settings: &mut Vec<(String, String)>) -> Result<(), Refusal> {
+fn options(text: &str) -> Result<Vec<(String, String)>, Refusal> {
+    let mut settings = Vec::new();
     let words = words(text);
     let mut words = words.iter().map(String::as_str);
     while let Some(word) = words.next() {
@@ -272,7 +275,16 @@ fn options(text: &str, settings: &mut Vec<(String, String)>) -> Result<(), Refus
         };
         settings.push((name.replace('-', "_"), value.to_owned()));
     }
-    Ok(())
+    Ok(settings)
+}
+
+/// Of settings that are given more than once, the last, as on the server.
+fn last_values(settings: Vec<(String, String)>) -> Vec<(String, String)> {
+    let mut names = HashSet::new();
+    let mut last: Vec<_> =
+        settings.into_iter().rev().filter(|(name, _)| names.insert(name.to_ascii_lowercase())).collect();
+    last.reverse();
+    last
 }
 
 /// White space separates words; a backslash escapes the next character.
@@ -329,6 +341,18 @@ mod tests {
         assert_eq!(request.differing(&known), expected);
         known.set(b"client_encoding", b"UTF8").unwrap();
         assert_eq!(request.differing(&known), expected[..3]);
+    }
+
+    /// libpq sends `options` behind `client_encoding`, lib/pq in front of it.
+    #[test]
+    fn a_parameter_of_its_own_wins_over_the_options() {
+        let options = ("options", "-c client_encoding=SQL_ASCII -c geqo=on -c GEQO=off");
+        for parameters in [[("client_encoding", "UTF8"), options], [options, ("Client_Encoding", "UTF8")]] {
+            let request = request(&[&[("user", "app")], &parameters[..]].concat()).unwrap();
+            let settings = request.parameters.settings.iter().map(|(name, value)| (&**name, &**value));
+            let encoding = parameters.iter().find(|(name, _)| *name != "options").unwrap();
+            assert_eq!(settings.collect::<Vec<_>>(), [("GEQO", "off"), *encoding]);
+        }
     }
 
     #[test]
