@@ -7,6 +7,7 @@
 
 mod hosts;
 mod load;
+mod paths;
 pub(crate) mod runs;
 #[cfg(test)]
 mod tests;
@@ -285,15 +286,7 @@ pub(crate) struct FactorArguments {
     /// [LABEL:]ENGINE[-VERSION][=DIR]: mariadb, mysql-8.0, postgres-15, lts:mariadb=/opt/mariadb
     #[arg(long, value_name = "SERVER", value_delimiter = ',')]
     pub(crate) server: Option<Vec<ServerLevel>>,
-    /// plain, unix; tls1.3-KEY, tls1.2-KEY (tls1.1, tls1.0) with KEY p256, p384, ed25519, rsa1024,
-    /// rsa2048, rsa3072, rsa4096, mldsa44 or mldsa65; without KEY the server uses its own certificate; TLS modifiers: +resume,
-    /// +resume=id, +mtls, +eager, +direct (PostgreSQL 17 and later), +suite=NAME, +group=NAME, +chain=N,
-    /// +client=rustls or openssl-3.5, and (also for plain) +compress=zlib (MongoDB). Tunnels: ssh-CIPHER (aes128-gcm, aes256-gcm,
-    /// chacha20-poly1305, aes256-ctr, aes256-cbc; +N for a tunnel without a session), openvpn-CIPHER (aes256-gcm,
-    /// aes256-cbc, none), wireguard, stunnel. Pooling proxies, with plaintext downstream and TLS upstream: proxy
-    /// (ciphertoll-proxy), pgbouncer, odyssey (PostgreSQL), proxysql (MariaDB, MySQL), mysqlrouter (MySQL); modifiers:
-    /// +front=tcp, +tls=1.3-KEY, +group=GROUP (proxy), +mode=transaction
-    #[arg(long, value_name = "PATH", value_delimiter = ',')]
+    #[arg(long, value_name = "PATH", value_delimiter = ',', help = paths::help())]
     pub(crate) path: Option<Vec<Path>>,
     /// trust, cert; native (MariaDB, MySQL); caching-sha2 (MySQL); ed25519, parsec (MariaDB); scram-N,
     /// scram-N+plus, md5 (PostgreSQL); default: the default of each engine

@@ -9,10 +9,14 @@
 //!   `model::factor::url` and, in the sidecar, `proxy::url`; its TLS files, `net::tls::files`; connecting to it,
 //!   `lab::remote`; passwords, `cli::passwords`; replica sets, `wire::mongodb::client::topology`
 //!
-//! - a key exchange group: a variant of [`Group`] with its label, number and name of OpenSSL; who lacks it,
-//!   `model::factor::tls_path`, `lab::tls::support` and `check_tls` in `lab::servers::engines`; servers whose OpenSSL does not
-//!   accept it by default, `write_openssl` in `lab::servers::directory`; its time, `experiment::primitives::agreement`; help
-//!   and pages, `proxy::config`, `docs/measure/paths.md`, `docs/sidecar/operations.md`
+//! - a key exchange group: a variant of [`Group`] with its label, number, name of OpenSSL and the first OpenSSL
+//!   that has it (`openssl_since`): a server with an older one is left out, and PostgreSQL 18 starts without it.
+//!   Whether it needs TLS 1.3, `impossible_for_version` in `model::factor::tls_path`; releases that refuse it
+//!   whatever their OpenSSL has, `impossible_for_release` there; other TLS libraries of servers, `check_tls` in
+//!   `lab::servers::engines`. Client libraries are asked. Servers whose OpenSSL does not accept it by default,
+//!   `write_openssl` in `lab::servers::directory`; its time, or why it has none,
+//!   `experiment::primitives::agreement` with its test; whether the sidecar offers it by default,
+//!   `proxy::upstream`; help and pages, `proxy::config`, `docs/measure/paths.md`, `docs/sidecar/operations.md`
 //!
 //! - what no recommendation may name, because it is obsolete or weak: [`Legacy`]; tunnels' ciphers, `model::factor::tunnel`
 //!

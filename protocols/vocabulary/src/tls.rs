@@ -191,6 +191,14 @@ impl Group {
         }
     }
 
+    /// The first version of OpenSSL that has it; `None` if all that servers here use have it.
+    pub fn openssl_since(self) -> Option<[u32; 2]> {
+        match self {
+            Self::X25519 | Self::P256 | Self::P384 | Self::P521 => None,
+            Self::X25519MlKem768 | Self::SecP256r1MlKem768 | Self::MlKem768 => Some([3, 5]),
+        }
+    }
+
     /// Whether it contains ML-KEM, alone or combined with a curve.
     pub fn has_ml_kem(self) -> bool {
         match self {

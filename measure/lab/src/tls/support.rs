@@ -40,11 +40,9 @@ pub fn check_client(path: TlsPath) -> Result<(), Error> {
     }
     let own = tls::openssl_version();
     match asked.key.filter(|key| key.is_ml_dsa() && asked.library == TlsLibrary::OpenSsl) {
-        Some(key) if !has_post_quantum(Some(own), "OpenSSL", POST_QUANTUM_OPENSSL) => {
-            Err(unavailable(format!(
-                "the client uses {own}, which cannot verify {key} certificates: use +client=openssl-3.5 or +client=rustls"
-            )))
-        }
+        Some(key) if !is_since(Some(own), "OpenSSL", POST_QUANTUM_OPENSSL) => Err(unavailable(format!(
+            "the client uses {own}, which cannot verify {key} certificates: use +client=openssl-3.5 or +client=rustls"
+        ))),
         Some(_) | None => Ok(()),
     }
 }
@@ -87,7 +85,9 @@ pub(crate) fn has_direct_tls(postgres_release: &str) -> bool {
 
 /// Fails if the path needs a newer OpenSSL than the server's.
 pub(crate) fn check_openssl(path: TlsPath, server: TlsServer<'_>) -> Result<(), Error> {
-    check_post_quantum(path, server, "OpenSSL", POST_QUANTUM_OPENSSL)
+    let group = path.group.and_then(|group| Some((group.label(), group.openssl_since()?)));
+    let key = path.key.filter(|key| key.is_ml_dsa()).map(|key| (key.label(), POST_QUANTUM_OPENSSL));
+    group.into_iter().chain(key).try_for_each(|(what, since)| check_library(server, what, "OpenSSL", since))
 }
 
 /// Fails if the path has ML-KEM or ML-DSA and the server's TLS library is not `library` of at least version `since`.
@@ -99,8 +99,11 @@ pub(crate) fn check_post_quantum(
 ) -> Result<(), Error> {
     let group = path.group.filter(|group| group.has_ml_kem()).map(Group::label);
     let key = path.key.filter(|key| key.is_ml_dsa()).map(ServerKey::label);
-    let Some(what) = group.or(key) else { return Ok(()) };
-    if has_post_quantum(server.tls_library, library, since) {
+    group.or(key).map_or(Ok(()), |what| check_library(server, what, library, since))
+}
+
+fn check_library(server: TlsServer<'_>, what: &str, library: &str, since: [u32; 2]) -> Result<(), Error> {
+    if is_since(server.tls_library, library, since) {
         return Ok(());
     }
     let found = server.tls_library.unwrap_or("an unknown TLS library");
@@ -110,10 +113,15 @@ pub(crate) fn check_post_quantum(
 
 /// Whether the server's OpenSSL has ML-KEM and ML-DSA, as far as its files tell.
 pub(crate) fn has_openssl_with_ml_kem(build: &Build) -> bool {
-    has_post_quantum(build.tls_library().as_deref(), "OpenSSL", POST_QUANTUM_OPENSSL)
+    is_since(build.tls_library().as_deref(), "OpenSSL", POST_QUANTUM_OPENSSL)
 }
 
-fn has_post_quantum(found: Option<&str>, library: &str, since: [u32; 2]) -> bool {
+/// Whether a server with this TLS library has a group.
+pub(crate) fn openssl_has_group(tls_library: Option<&str>, group: Group) -> bool {
+    group.openssl_since().is_none_or(|since| is_since(tls_library, "OpenSSL", since))
+}
+
+fn is_since(found: Option<&str>, library: &str, since: [u32; 2]) -> bool {
     let version = found.and_then(|found| found.strip_prefix(library)?.split_whitespace().next());
     version.is_some_and(|version| version_numbers(version).as_slice() >= &since[..])
 }

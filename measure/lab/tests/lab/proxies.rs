@@ -16,7 +16,7 @@ use ciphertoll_lab::{ClientAccount, Error, Server, Tables};
 use ciphertoll_link::LinkProcess;
 use ciphertoll_model::{
     Auth, Clients, Endpoint, Engine, ExitCode, Group, Link, LinkKind, LinkShape, Path as NetworkPath, Proxy,
-    ServerLevel,
+    ProxyProgram, ServerLevel,
 };
 use ciphertoll_net::Address;
 use ciphertoll_net::blocking::Client;
@@ -273,11 +273,9 @@ fn start_to(
 /// The certificates of two labs have different authorities, and their accounts without a password have the same name.
 #[test]
 fn a_server_of_another_authority_is_refused() {
-    for (engine, proxies) in [
-        (Engine::Postgres, &["proxy", "pgbouncer", "odyssey"][..]),
-        (Engine::MariaDb, &["proxy", "proxysql"][..]),
-        (Engine::MySql, &["proxy", "proxysql", "mysqlrouter"][..]),
-    ] {
+    for engine in Engine::SQL {
+        let proxies = ProxyProgram::all().into_iter().map(Proxy::of);
+        let proxies = proxies.filter(|proxy| proxy.impossible(engine).is_none());
         let level = ServerLevel::of(engine);
         let (Some(own), Some(other)) = (Fixture::of(&level), Fixture::of(&level)) else { continue };
         let mut server = own.start(&Tables::default(), None).expect("a server");
@@ -285,7 +283,7 @@ fn a_server_of_another_authority_is_refused() {
         for server in [&mut server, &mut impostor] {
             server.prepare_auth(Auth::Trust).expect("an account");
         }
-        for (number, proxy) in proxies.iter().map(|path| proxy_of(path)).enumerate() {
+        for (number, proxy) in proxies.enumerate() {
             let to = |endpoint: Endpoint, name: &str| {
                 start_to(&own, &server, proxy, &endpoint, Auth::Trust, &format!("{name}{number}"))
             };

@@ -9,7 +9,7 @@ use ciphertoll_model::{Clients, Engine, Group, SecurityLevel};
 
 use super::access::{certificate_request_file, identity_map};
 use crate::servers::config::{CERTIFICATE_FILE, Config, KEY_FILE, Network};
-use crate::tls::support::has_openssl_with_ml_kem;
+use crate::tls::support::openssl_has_group;
 
 /// The first version that supports several groups (`ssl_groups`).
 const SEVERAL_GROUPS: u32 = 18;
@@ -46,7 +46,7 @@ fn options(config: &Config<'_>) -> Vec<(&'static str, String)> {
         ("password_encryption", "scram-sha-256".to_owned()),
     ];
     if version_numbers(&config.build.version).first().is_some_and(|major| *major >= SEVERAL_GROUPS) {
-        options.push(("ssl_groups", groups(has_openssl_with_ml_kem(config.build))));
+        options.push(("ssl_groups", groups(config.build.tls_library().as_deref())));
     }
     // Scales are relative to these buffers.
     options.extend(default_buffers(Engine::Postgres).map(|(name, value)| (name, value.to_owned())));
@@ -65,18 +65,38 @@ fn options(config: &Config<'_>) -> Vec<(&'static str, String)> {
     options
 }
 
-/// All groups that the server can have, as a value of `ssl_groups`. Those with ML-KEM are last, because the server prefers its
-/// first group: a client that offers them and a default group gets the same as with the server's default.
-fn groups(with_ml_kem: bool) -> String {
-    let (ml_kem, curves): (Vec<Group>, Vec<Group>) =
-        Group::ALL.into_iter().partition(|group| group.has_ml_kem());
-    let groups = curves.into_iter().chain(ml_kem.into_iter().filter(|_| with_ml_kem));
-    groups.map(Group::openssl_name).collect::<Vec<_>>().join(":")
+/// All groups that the server's OpenSSL has, as a value of `ssl_groups`: it does not start with one that it lacks. Those
+/// with ML-KEM are last, because the server prefers its first group: a client that offers them and a default group gets
+/// the same as with the server's default.
+fn groups(tls_library: Option<&str>) -> String {
+    let known = Group::ALL.into_iter().filter(|group| openssl_has_group(tls_library, *group));
+    let (ml_kem, others): (Vec<Group>, Vec<Group>) = known.partition(|group| group.has_ml_kem());
+    others.into_iter().chain(ml_kem).map(Group::openssl_name).collect::<Vec<_>>().join(":")
 }
 
 fn min_tls_version(strength: SecurityLevel) -> &'static str {
     match strength {
         SecurityLevel::Default | SecurityLevel::Weak => "TLSv1.2",
         SecurityLevel::Obsolete => "TLSv1",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_groups_that_the_servers_openssl_has_are_configured() {
+        for (library, version) in
+            [(None, [0, 0]), (Some("OpenSSL 1.1.1  11 Sep 2018"), [1, 1]), (Some("OpenSSL 3.5.1"), [3, 5])]
+        {
+            let groups = groups(library);
+            for group in Group::ALL {
+                let is_listed = groups.split(':').any(|name| name == group.openssl_name());
+                let has = group.openssl_since().is_none_or(|since| since <= version);
+                assert_eq!(is_listed, has, "{group} in {groups} of {library:?}");
+            }
+        }
+        assert!(groups(Some("OpenSSL 3.5.1")).starts_with("X25519:P-256:"), "the server's own order");
     }
 }
