@@ -93,19 +93,25 @@ fn preferred(random: &mut Random, features: &Features) -> Vec<&'static str> {
 
 impl Generator<'_> {
     fn login(&mut self) -> Login {
+        const CHOICES: [&[(&str, &str)]; 8] = [
+            &[("application_name", "of the login")],
+            &[("TimeZone", "Europe/Berlin")],
+            &[("DateStyle", "ISO, DMY")],
+            &[("options", "-c work_mem=3MB")],
+            &[("options", "-c search_path=other,public")],
+            &[("options", "-c search_path=pg_temp,public")],
+            &[("TimeZone", "Europe/Berlin"), ("options", "-c TimeZone=Asia/Tokyo -c DateStyle=German")],
+            &[
+                ("options", "-c work_mem=3MB -c WORK_MEM=2MB"),
+                ("DateStyle", "SQL"),
+                ("datestyle", "ISO, YMD"),
+            ],
+        ];
         if !self.features.parts.has(Part::Logins) || self.random.percent(85) {
             return Vec::new();
         }
-        let choices = [
-            ("application_name", "of the login"),
-            ("TimeZone", "Europe/Berlin"),
-            ("DateStyle", "ISO, DMY"),
-            ("options", "-c work_mem=3MB"),
-            ("options", "-c search_path=other,public"),
-            ("options", "-c search_path=pg_temp,public"),
-        ];
-        let (name, value) = *self.random.pick(&choices);
-        vec![(name.to_owned(), value.to_owned())]
+        let settings = self.random.pick(&CHOICES).iter();
+        settings.map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect()
     }
 
     fn text(&mut self) -> String {
