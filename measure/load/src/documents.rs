@@ -2,7 +2,7 @@
 
 use ciphertoll_model::ycsb::{COLLECTION, FIELD_BYTES, FIELDS, LONGEST_SCAN};
 use ciphertoll_model::{
-    Branch, Draw, Scale, Script, ScriptStatement, ScriptStep, StatementProtocol, TrialOperation, Workload,
+    Branch, Draw, FindAny, Scale, Script, ScriptStatement, ScriptStep, StatementProtocol, TrialOperation, Workload,
     YcsbMix,
 };
 
@@ -27,6 +27,9 @@ pub(crate) fn work(workload: Workload, scale: Scale, query: Option<&str>) -> Tri
         }
         Workload::FirstQuery => return TrialOperation::FirstQuery(builder.find_one()),
         Workload::FindOne => return TrialOperation::Transactions(builder.find_one()),
+        Workload::FindAny(FindAny::Connect) => return TrialOperation::ConnectQuery(builder.find_any()),
+        Workload::FindAny(FindAny::First) => return TrialOperation::FirstQuery(builder.find_any()),
+        Workload::FindAny(FindAny::Open) => return TrialOperation::Transactions(builder.find_any()),
         Workload::Ycsb(mix) => builder.ycsb(mix),
         Workload::Query => {
             let step = builder.step(query.unwrap_or(r#"{"ping":1}"#), &[]);
@@ -53,6 +56,15 @@ impl DocumentScriptBuilder {
         let number = self.variable(Draw::Uniform { first: 0, last: self.records - 1 });
         let key = self.variable(Draw::YcsbKey { of: number });
         let step = self.read(key);
+        self.script.steps.push(step);
+        self.script.min_row_bytes = RECORD_BYTES;
+        self.script
+    }
+
+    /// Finds a whole record, whichever the server comes to first.
+    fn find_any(mut self) -> Script {
+        let find = r#"{"find":"COLLECTION","filter":{},"limit":1,"singleBatch":true}"#;
+        let step = self.own_step(find, &[]);
         self.script.steps.push(step);
         self.script.min_row_bytes = RECORD_BYTES;
         self.script

@@ -71,7 +71,7 @@ fn sql_work(engine: Engine, workload: Workload, scale: Scale, query: Option<&str
             let step = add_step(&mut builder.script, statement, &[]);
             builder.script.steps.push(step);
         }
-        Workload::FindOne | Workload::Ycsb(_) => {}
+        Workload::FindOne | Workload::FindAny(_) | Workload::Ycsb(_) => {}
     }
     TrialOperation::Transactions(builder.script)
 }

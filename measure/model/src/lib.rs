@@ -50,7 +50,7 @@ pub use event::{
 pub use exit::ExitCode;
 pub use factor::{
     AtRest, Auth, Bytes, ChainLength, ChannelBinding, ClientCertificate, Clients, Compressor, ConnectionUse,
-    Ctx, Dataset, DebianRelease, DocumentsLogin, DocumentsUrl, Driver, DriverName, Factor, Iterations,
+    Ctx, Dataset, DebianRelease, DocumentsLogin, DocumentsUrl, Driver, DriverName, Factor, FindAny, Iterations,
     LevelError, Link, LinkShape, LoginMechanism, NO_AES_128, OpenVpnCipher, Pace, Path, Percent, PoolMode,
     Proxy, ProxyConfiguration, ProxyDefinition, ProxyFront, ProxyListen, ProxyProgram, ProxyProtocol,
     ProxySite, ProxySource, Queries, RelativeScale, Resumption, Scale, ScaleBase, ScaleLevel, ServerLevel,

@@ -7,7 +7,7 @@
 
 use crate::cell::Cell;
 use crate::factor::{
-    Auth, Engine, Path, QueryLanguage, Resumption, ServerKey, SshSession, SshTunnel, TlsPath, TlsStart,
+    Auth, Engine, FindAny, Path, QueryLanguage, Resumption, ServerKey, SshSession, SshTunnel, TlsPath, TlsStart,
     TlsVersion, Tunnel, Workload,
 };
 
@@ -50,8 +50,13 @@ pub fn of_operation(peer: &ServerProperties<'_>, cell: &Cell) -> Option<RoundTri
     match cell.workload {
         Workload::Connect => connect(0),
         Workload::ConnectQuery { queries } => connect(queries.count().into()),
+        Workload::FindAny(FindAny::Connect) => connect(1),
         // One short statement on an existing connection.
-        Workload::FirstQuery | Workload::PointSelect | Workload::SelectOnly | Workload::FindOne => {
+        Workload::FirstQuery
+        | Workload::PointSelect
+        | Workload::SelectOnly
+        | Workload::FindOne
+        | Workload::FindAny(FindAny::First | FindAny::Open) => {
             match cell.treatment.path {
                 Path::Plain | Path::Compressed(_) | Path::Tls(_) | Path::Tunnel(_) => {
                     Some(RoundTrips { tcp: 0, session: 0, statements: 1 })
@@ -90,8 +95,11 @@ pub fn of_operation_at_most(cell: &Cell) -> u32 {
     match cell.workload {
         Workload::Connect => connect(),
         Workload::ConnectQuery { queries } => connect() + u32::from(queries.count()),
-        Workload::FirstQuery => connect() + 1,
-        Workload::PointSelect | Workload::SelectOnly | Workload::FindOne => 1,
+        Workload::FirstQuery | Workload::FindAny(FindAny::Connect | FindAny::First) => connect() + 1,
+        Workload::PointSelect
+        | Workload::SelectOnly
+        | Workload::FindOne
+        | Workload::FindAny(FindAny::Open) => 1,
         // Prepare and execute; read and update.
         Workload::Query | Workload::Ycsb(_) => 2,
         // Five, fourteen and eighteen statements between `BEGIN` and `COMMIT`.

@@ -1,7 +1,7 @@
 //! The subject and object of a sentence: "A TLS 1.3 connect (P-256 certificate)" and "a plain one".
 
 use ciphertoll_model::{
-    AtRest, Cell, ClientCertificate, ConnectionUse, Ctx, Factor, OpenVpnCipher, Path, PoolMode, Proxy,
+    AtRest, Cell, ClientCertificate, ConnectionUse, Ctx, Factor, FindAny, OpenVpnCipher, Path, PoolMode, Proxy,
     ProxyFront, Resumption, ServerKey, SshSession, SshTunnel, TlsLibrary, TlsPath, TlsStart, TlsVersion,
     Tunnel, Workload,
 };
@@ -19,6 +19,8 @@ pub(crate) fn subject(cell: &Cell, rows: &[Factor], heading: &[Factor]) -> Strin
                 Workload::CONNECT_QUERY => "connect with one query".to_owned(),
                 Workload::ConnectQuery { queries } => format!("connect with {} queries", queries.count()),
                 Workload::FirstQuery => "connection's first query".to_owned(),
+                Workload::FindAny(FindAny::Connect) => "connect with one find".to_owned(),
+                Workload::FindAny(FindAny::First) => "connection's first find".to_owned(),
                 _ => "connect".to_owned(),
             };
             let (adjective, through) = path.map_or_else(Default::default, words_of);
@@ -41,6 +43,7 @@ pub(crate) fn subject(cell: &Cell, rows: &[Factor], heading: &[Factor]) -> Strin
 fn doing(workload: Workload) -> String {
     match workload {
         Workload::FindOne => "reading one document".to_owned(),
+        Workload::FindAny(_) => "reading the first document".to_owned(),
         Workload::Ycsb(mix) => format!("YCSB workload {}", mix.letter()),
         _ => workload.to_string(),
     }

@@ -43,7 +43,7 @@ pub use tls_path::{ChainLength, ClientCertificate, Resumption, TlsPath, TlsStart
 pub use tunnel::{OpenVpnCipher, SshCipher, SshSession, SshTunnel, Tunnel};
 pub use url::documents::{DocumentsLogin, DocumentsUrl, LoginMechanism, SetConnection};
 pub use url::{ServerUrl, TlsDemand, UrlError, UrlFileContent, UrlFileOption, UrlHost, UrlPlace, UrlTls};
-pub use workload::{Bytes, ConnectionUse, Dataset, Queries, Workload, YcsbMix};
+pub use workload::{Bytes, ConnectionUse, Dataset, FindAny, Queries, Workload, YcsbMix};
 
 use std::cmp::Reverse;
 use std::fmt;

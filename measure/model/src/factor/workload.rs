@@ -29,6 +29,8 @@ pub enum Workload {
     BulkRead { bytes: Bytes },
     /// Reads a YCSB document by its key; all are equally likely.
     FindOne,
+    /// Reads the first document that the server finds: `find_one()` without a filter.
+    FindAny(FindAny),
     /// One operation of a YCSB core workload.
     Ycsb(YcsbMix),
     /// The user's statement, as text.
@@ -50,6 +52,18 @@ labelled! {
         E = "ycsb-e",
         /// Half reads, half read-modify-write.
         F = "ycsb-f",
+    }
+}
+
+labelled! {
+    /// The connection of a `find` without a filter.
+    pub enum FindAny {
+        /// As [`Workload::ConnectQuery`].
+        Connect = "connect-find-any",
+        /// As [`Workload::FirstQuery`].
+        First = "first-find-any",
+        /// On an open connection, as [`Workload::FindOne`].
+        Open = "find-any",
     }
 }
 
@@ -112,7 +126,7 @@ impl Workload {
     pub const CONNECT_QUERY: Self = Self::ConnectQuery { queries: Queries::ONE };
 
     /// Every workload; modifiers have their defaults.
-    pub const ALL: [Self; 17] = [
+    pub const ALL: [Self; 20] = [
         Self::Connect,
         Self::CONNECT_QUERY,
         Self::FirstQuery,
@@ -123,6 +137,9 @@ impl Workload {
         Self::OltpReadWrite,
         Self::BulkRead { bytes: Bytes::DEFAULT },
         Self::FindOne,
+        Self::FindAny(FindAny::Connect),
+        Self::FindAny(FindAny::First),
+        Self::FindAny(FindAny::Open),
         Self::Ycsb(YcsbMix::A),
         Self::Ycsb(YcsbMix::B),
         Self::Ycsb(YcsbMix::C),
@@ -145,6 +162,7 @@ impl Workload {
             Self::OltpReadWrite => "oltp-read-write",
             Self::BulkRead { .. } => "bulk-read",
             Self::FindOne => "find-one",
+            Self::FindAny(find) => find.label(),
             Self::Ycsb(mix) => mix.label(),
             Self::Query => "query",
         }
@@ -152,7 +170,10 @@ impl Workload {
 
     pub fn connection_use(self) -> ConnectionUse {
         match self {
-            Self::Connect | Self::ConnectQuery { .. } | Self::FirstQuery => ConnectionUse::PerOperation,
+            Self::Connect
+            | Self::ConnectQuery { .. }
+            | Self::FirstQuery
+            | Self::FindAny(FindAny::Connect | FindAny::First) => ConnectionUse::PerOperation,
             _ => ConnectionUse::Pooled,
         }
     }
@@ -170,7 +191,7 @@ impl Workload {
     pub fn impossible(self, engine: Engine) -> Option<String> {
         let name = engine.display_name();
         match (self, engine.query_language()) {
-            (Self::FindOne | Self::Ycsb(_), QueryLanguage::Sql) => {
+            (Self::FindOne | Self::FindAny(_) | Self::Ycsb(_), QueryLanguage::Sql) => {
                 Some(format!("{self} needs a document database, and {name} is not one"))
             }
             (
@@ -194,7 +215,7 @@ impl Workload {
             {
                 Some(Dataset::Ycsb)
             }
-            Self::FindOne | Self::Ycsb(_) => Some(Dataset::Ycsb),
+            Self::FindOne | Self::FindAny(_) | Self::Ycsb(_) => Some(Dataset::Ycsb),
             Self::Connect | Self::ConnectQuery { .. } | Self::BulkRead { .. } | Self::Query => None,
             Self::FirstQuery | Self::PointSelect | Self::OltpReadOnly | Self::OltpReadWrite => {
                 Some(Dataset::Sysbench)

@@ -1,7 +1,7 @@
 //! What TLS cost a MongoDB driver in 2024: building its client, its first query, both, and a query on an open client.
 
 use crate::{
-    Clients, Driver, Engine, Grid, Metric, Path, ServerKey, ServerLevel, Size, Spec, TlsVersion, Workload,
+    Clients, Driver, Engine, FindAny, Grid, Metric, Path, ServerKey, ServerLevel, Size, Spec, TlsVersion, Workload,
 };
 
 use crate::presets::preset::{Measures, Preset, Published, ratio};
@@ -48,20 +48,24 @@ fn as_then() -> Path {
 fn workload(phase: &str) -> Option<Workload> {
     match phase {
         "connect" => Some(Workload::Connect),
-        "first-query" => Some(Workload::FirstQuery),
-        "connect+first-query" => Some(Workload::CONNECT_QUERY),
-        "reused-query" => Some(Workload::FindOne),
+        "first-query" => Some(Workload::FindAny(FindAny::First)),
+        "connect+first-query" => Some(Workload::FindAny(FindAny::Connect)),
+        "reused-query" => Some(Workload::FindAny(FindAny::Open)),
         _ => None,
     }
 }
 
 fn spec(servers: &[ServerLevel], size: Size) -> Spec {
     let older = (size != Size::Smoke).then(|| Path::tls(TlsVersion::Tls12, ServerKey::Rsa2048));
+    // The study does not read by key: an addition.
+    let table = Table::parse(PHASES);
+    let phases = table.rows().filter_map(|row| workload(row.text("phase")));
+    let phases: Vec<Workload> = phases.chain([Workload::FindOne]).collect();
     let grid = |server: &ServerLevel| Grid {
         server: vec![server.clone()],
         path: [Path::Plain, as_then()].into_iter().chain(older).collect(),
         driver: [Driver::Native].into_iter().chain(DRIVER.parse()).collect(),
-        workload: Table::parse(PHASES).rows().filter_map(|row| workload(row.text("phase"))).collect(),
+        workload: phases.clone(),
         clients: vec![Clients::ONE],
         scale: records(server.engine, size).parse().into_iter().collect(),
         ..Grid::default()
@@ -97,7 +101,8 @@ mod tests {
 
     #[test]
     fn every_phase_is_a_latency_of_pymongos() {
-        let workloads = [Workload::Connect, Workload::FirstQuery, Workload::CONNECT_QUERY, Workload::FindOne];
+        let [first, both, reused] = [FindAny::First, FindAny::Connect, FindAny::Open].map(Workload::FindAny);
+        let workloads = [Workload::Connect, first, both, reused];
         for (published, workload) in published().iter().zip(workloads) {
             assert_eq!((published.workload, published.metric), (workload, Metric::LatencyNsMean));
             assert_eq!(published.driver.to_string(), DRIVER);

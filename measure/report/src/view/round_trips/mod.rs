@@ -3,7 +3,7 @@
 mod words;
 
 use ciphertoll_model::{
-    Cell, ConnectionUse, Factor, Link, LinkShape, Metric, RoundTrips, ServerLevel, Workload, round_trips,
+    Cell, ConnectionUse, Factor, FindAny, Link, LinkShape, Metric, RoundTrips, ServerLevel, Workload, round_trips,
 };
 use ciphertoll_stats::{CellAnalysis, Estimate};
 
@@ -162,7 +162,7 @@ impl OverLinks<'_> {
 pub(crate) fn title(workload: Workload) -> &'static str {
     match workload {
         Workload::Connect => "Connect time by round trip",
-        Workload::FirstQuery => "Time of a first query by round trip",
+        Workload::FirstQuery | Workload::FindAny(FindAny::First) => "Time of a first query by round trip",
         _ => "Time of a connect with a query by round trip",
     }
 }
