@@ -52,9 +52,12 @@ Exit codes: 0 done, no regression · 1 internal · 2 usage · 3 regression · 4 
 pub(crate) enum CliCommand {
     /// Measure what encryption costs, on private servers or on your own
     Run(Box<RunArguments>),
-    /// List published studies that can be repeated
+    /// List published studies that can be repeated, or show one
     #[command(after_help = PRESETS_EXAMPLES)]
     Presets {
+        /// Show this study: what it says, its numbers and its conclusions; default: list all
+        #[arg(value_name = "PRESET")]
+        name: Option<String>,
         /// Print JSON instead of the table
         #[arg(long)]
         json: bool,
@@ -258,6 +261,8 @@ const PRESETS_EXAMPLES: &str = "\
 Examples:
   ciphertoll presets
       the studies, their sources, and how the repetition differs
+  ciphertoll presets mysql-tls-2013
+      one study: what it says in five sentences, its conclusions, and every published number
   ciphertoll run mysql-tls-2013 --size small
       repeat one: its published ratios next to those measured here";
 

@@ -64,7 +64,7 @@ fn main() -> process::ExitCode {
 fn dispatch(arguments: Arguments) -> Result<u8, Failure> {
     let code = match arguments.command {
         CliCommand::Run(arguments) => run::run(&arguments),
-        CliCommand::Presets { json } => presets::presets(json),
+        CliCommand::Presets { name, json } => presets::presets(name.as_deref(), json),
         CliCommand::Lab(arguments) => return lab::lab(&arguments),
         CliCommand::Resume(arguments) => run::resume(&arguments),
         CliCommand::Report(arguments) => report::report(&arguments),

@@ -246,12 +246,17 @@ fn specification(file: &str) -> Result<String, Failure> {
     if !is_name {
         return read_text(path, "specification");
     }
+    Err(no_preset(file, "neither a published study nor a file"))
+}
+
+/// No study has this name; suggests the nearest one.
+pub(crate) fn no_preset(name: &str, what: &str) -> Failure {
     let names = || ciphertoll_model::presets::PRESETS.iter().map(|preset| preset.name.to_owned());
-    let hint = match ciphertoll_model::factor::nearest(file, names()) {
+    let hint = match ciphertoll_model::factor::nearest(name, names()) {
         Some(nearest) => format!("did you mean \"{nearest}\"?"),
         None => format!("the studies are: {}", names().collect::<Vec<_>>().join(", ")),
     };
-    Err(Failure::usage(format!("\"{file}\" is neither a published study nor a file; {hint}")))
+    Failure::usage(format!("\"{name}\" is {what}; {hint}"))
 }
 
 /// The servers of a published study that are not installed. The study runs without them. If none is installed, all are

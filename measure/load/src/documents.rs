@@ -2,8 +2,8 @@
 
 use ciphertoll_model::ycsb::{COLLECTION, FIELD_BYTES, FIELDS, LONGEST_SCAN};
 use ciphertoll_model::{
-    Branch, Draw, FindAny, Scale, Script, ScriptStatement, ScriptStep, StatementProtocol, TrialOperation, Workload,
-    YcsbMix,
+    Branch, Draw, FindAny, Scale, Script, ScriptStatement, ScriptStep, StatementProtocol, TrialOperation,
+    Workload, YcsbMix,
 };
 
 use crate::workload::{add_step, add_variable};

@@ -50,13 +50,13 @@ pub use event::{
 pub use exit::ExitCode;
 pub use factor::{
     AtRest, Auth, Bytes, ChainLength, ChannelBinding, ClientCertificate, Clients, Compressor, ConnectionUse,
-    Ctx, Dataset, DebianRelease, DocumentsLogin, DocumentsUrl, Driver, DriverName, Factor, FindAny, Iterations,
-    LevelError, Link, LinkShape, LoginMechanism, NO_AES_128, OpenVpnCipher, Pace, Path, Percent, PoolMode,
-    Proxy, ProxyConfiguration, ProxyDefinition, ProxyFront, ProxyListen, ProxyProgram, ProxyProtocol,
-    ProxySite, ProxySource, Queries, RelativeScale, Resumption, Scale, ScaleBase, ScaleLevel, ServerLevel,
-    ServerUrl, SetConnection, SocketAuth, SshCipher, SshSession, SshTunnel, Tde, TdeCipher, TdeTarget,
-    TlsDemand, TlsPath, TlsStart, Tunnel, UrlError, UrlFileContent, UrlFileOption, UrlHost, UrlPlace, UrlTls,
-    Workload, YcsbMix,
+    Ctx, Dataset, DebianRelease, DocumentsLogin, DocumentsUrl, Driver, DriverName, Factor, FindAny,
+    Iterations, LevelError, Link, LinkShape, LoginMechanism, NO_AES_128, OpenVpnCipher, Pace, Path, Percent,
+    PoolMode, Proxy, ProxyConfiguration, ProxyDefinition, ProxyFront, ProxyListen, ProxyProgram,
+    ProxyProtocol, ProxySite, ProxySource, Queries, RelativeScale, Resumption, Scale, ScaleBase, ScaleLevel,
+    ServerLevel, ServerUrl, SetConnection, SocketAuth, SshCipher, SshSession, SshTunnel, Tde, TdeCipher,
+    TdeTarget, TlsDemand, TlsPath, TlsStart, Tunnel, UrlError, UrlFileContent, UrlFileOption, UrlHost,
+    UrlPlace, UrlTls, Workload, YcsbMix,
 };
 pub use hosts::{ExecPrefix, HostName, HostsError, KubernetesHosts, KubernetesName, LoadHosts, ServerHost};
 pub use metric::{Metric, MetricDirection, Unit};

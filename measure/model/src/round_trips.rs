@@ -7,8 +7,8 @@
 
 use crate::cell::Cell;
 use crate::factor::{
-    Auth, Engine, FindAny, Path, QueryLanguage, Resumption, ServerKey, SshSession, SshTunnel, TlsPath, TlsStart,
-    TlsVersion, Tunnel, Workload,
+    Auth, Engine, FindAny, Path, QueryLanguage, Resumption, ServerKey, SshSession, SshTunnel, TlsPath,
+    TlsStart, TlsVersion, Tunnel, Workload,
 };
 
 /// Properties of a server that affect the number of round trips.
@@ -56,14 +56,12 @@ pub fn of_operation(peer: &ServerProperties<'_>, cell: &Cell) -> Option<RoundTri
         | Workload::PointSelect
         | Workload::SelectOnly
         | Workload::FindOne
-        | Workload::FindAny(FindAny::First | FindAny::Open) => {
-            match cell.treatment.path {
-                Path::Plain | Path::Compressed(_) | Path::Tls(_) | Path::Tunnel(_) => {
-                    Some(RoundTrips { tcp: 0, session: 0, statements: 1 })
-                }
-                Path::Unix | Path::Proxy(_) => None,
+        | Workload::FindAny(FindAny::First | FindAny::Open) => match cell.treatment.path {
+            Path::Plain | Path::Compressed(_) | Path::Tls(_) | Path::Tunnel(_) => {
+                Some(RoundTrips { tcp: 0, session: 0, statements: 1 })
             }
-        }
+            Path::Unix | Path::Proxy(_) => None,
+        },
         // Not counted. Large results also wait for TCP's window.
         Workload::TpcbLike
         | Workload::OltpReadOnly

@@ -19,6 +19,7 @@ use serde_json::Value;
 
 use crate::RunReport;
 use crate::number::is_certain;
+use crate::study_document::{self, StudyDocument};
 use crate::view::connect_cost::{self, CostPart, ServerCosts};
 use crate::view::{self, StratumView, published};
 
@@ -68,6 +69,9 @@ pub struct Document {
     /// Whether written data is readable in the files of each server; absent if encryption at rest is not compared.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub at_rest_proofs: Vec<AtRestProofDocument>,
+    /// The published study that the run repeats; absent if it repeats none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub study: Option<StudyDocument>,
     /// Storage of private servers: `tmpfs`; absent for the disk.
     #[serde(skip_serializing_if = "is_default")]
     pub storage: Storage,
@@ -362,6 +366,7 @@ impl From<&RunReport<'_>> for Document {
             also: also(report),
             primitives: facts.primitives.map(primitives),
             at_rest_proofs: facts.searched_files.values().map(at_rest_document).collect(),
+            study: study_document::of_report(report),
             storage: report.plan.storage,
             skipped: facts.skipped.iter().map(|skipped| (*skipped).clone()).collect(),
         }

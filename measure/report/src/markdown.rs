@@ -5,6 +5,7 @@ use std::fmt::Write as _;
 use crate::RunReport;
 use crate::number::{is_certain, ratio, ratio_interval};
 use crate::view::decision::{self, Decision};
+use crate::view::published::StudyView;
 use crate::view::repeat;
 use crate::view::{
     Column, ColumnKind, Section, Sentence, StratumView, Table, TableEntry, Tone, advice, caveats,
@@ -21,6 +22,7 @@ pub fn markdown(report: &RunReport<'_>) -> String {
     if !banner.is_empty() {
         let _ = write!(text, "\n{}", quoted(&banner));
     }
+    text += &study(report);
     text += &what_to_do(report, &strata);
     for group in verdicts::groups(report, &strata) {
         let heading = group.heading.map(|heading| format!("\n**{}**\n", escaped(&heading)));
@@ -35,8 +37,7 @@ pub fn markdown(report: &RunReport<'_>) -> String {
         let table = table.as_ref().map(grid).unwrap_or_default();
         let _ = write!(text, "\n**{}**\n\n{table}\n{}", escaped(&heading), listed(&notes));
     }
-    let published = published::section(report);
-    for section in published.iter().chain(caveats::sections(report, &strata).iter().rev()) {
+    for section in caveats::sections(report, &strata).iter().rev() {
         let _ = write!(
             text,
             "\n<details>\n<summary>{}</summary>\n\n{}\n</details>\n",
@@ -47,6 +48,39 @@ pub fn markdown(report: &RunReport<'_>) -> String {
     let _ = writeln!(text, "\n{}", escaped(&caveats::footer(report)));
     let _ = writeln!(text, "\n{}", escaped(repeat::WHERE));
     let _ = writeln!(text, "\n{}", fenced(&repeat::command(report)));
+    text
+}
+
+/// Around the comparison with a study, for pages that quote it (`scripts/studies`).
+const STUDY_BEGINS: &str = "<!-- study -->";
+const STUDY_ENDS: &str = "<!-- end of study -->";
+
+/// The published study and this run; what is not compared is folded.
+fn study(report: &RunReport<'_>) -> String {
+    let Some(StudyView { told, answer, compared, conclusions, others, background, .. }) =
+        published::of_report(report)
+    else {
+        return String::new();
+    };
+    let content = |Section { table, notes, .. }: &Section| {
+        let table = table.as_ref().map(grid).unwrap_or_default();
+        format!("{table}\n{}", listed(notes))
+    };
+    let mut text = format!("\n{STUDY_BEGINS}\n");
+    for section in [&told].into_iter().chain(&compared).chain([&conclusions]) {
+        let _ = write!(text, "\n**{}**\n\n{}", escaped(&section.heading), content(section).trim_start());
+    }
+    let _ = write!(text, "\n{}", listed(&[answer]));
+    for section in others.iter().chain([&background]) {
+        let heading = escaped(&section.heading);
+        let folded = content(section);
+        let _ = write!(
+            text,
+            "\n<details>\n<summary>{heading}</summary>\n\n{}\n</details>\n",
+            folded.trim_start()
+        );
+    }
+    let _ = write!(text, "\n{STUDY_ENDS}\n");
     text
 }
 

@@ -1,9 +1,9 @@
 //! The subject and object of a sentence: "A TLS 1.3 connect (P-256 certificate)" and "a plain one".
 
 use ciphertoll_model::{
-    AtRest, Cell, ClientCertificate, ConnectionUse, Ctx, Factor, FindAny, OpenVpnCipher, Path, PoolMode, Proxy,
-    ProxyFront, Resumption, ServerKey, SshSession, SshTunnel, TlsLibrary, TlsPath, TlsStart, TlsVersion,
-    Tunnel, Workload,
+    AtRest, Cell, ClientCertificate, ConnectionUse, Ctx, Factor, FindAny, OpenVpnCipher, Path, PoolMode,
+    Proxy, ProxyFront, Resumption, ServerKey, SshSession, SshTunnel, TlsLibrary, TlsPath, TlsStart,
+    TlsVersion, Tunnel, Workload,
 };
 
 use crate::names;

@@ -27,8 +27,7 @@ pub fn summary(report: &RunReport<'_>, style: Style, width: u16) -> String {
         key_exchange.iter().flat_map(|sentence| canvas.plain_sentence(sentence)).collect();
     let room = MOST_LINES.saturating_sub(lines.len() + LINES_AFTER_TABLE.max(5 + key_exchange.len()));
     lines.extend(costs(&canvas, report, &strata, room));
-    let published = view::published::section_and_background(report);
-    let published = published.and_then(|(section, _)| section.notes.into_iter().next());
+    let published = view::published::of_report(report).map(|study| study.answer);
     lines.extend(published.iter().flat_map(|sentence| canvas.plain_sentence(sentence)));
     lines.extend(key_exchange);
     let mut end = canvas.plain_sentence(&Sentence::neutral(how_sure(report, &strata)));

@@ -3,6 +3,7 @@
 use std::fs;
 
 use ciphertoll_model::ExitCode;
+use ciphertoll_model::presets::{PRESETS, Preset};
 
 use crate::tree::{text_files, workspace_root};
 
@@ -24,6 +25,16 @@ fn the_page_of_exit_codes_equals_the_enum() {
     let defined: Vec<(u8, String)> =
         ExitCode::ALL.into_iter().map(|exit| (exit.code(), exit.meaning().to_owned())).collect();
     assert_eq!(documented_codes(&document("docs/exit-codes.md")), defined);
+}
+
+/// Whether a run of a study is on the page or not.
+#[test]
+fn the_page_of_the_studies_has_every_published_number() {
+    let page = document("docs/measure/studies.md").replace('\\', "");
+    let numbers = PRESETS.iter().flat_map(Preset::numbers);
+    let missing: Vec<String> =
+        numbers.map(|number| number.printed).filter(|printed| !page.contains(printed)).collect();
+    assert!(missing.is_empty(), "make the page by scripts/studies: {missing:?}");
 }
 
 #[test]

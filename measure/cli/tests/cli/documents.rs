@@ -111,7 +111,7 @@ fn a_published_study_of_a_driver_ends_with_both_columns() {
     let published = |cell: &&Value| cell["published"]["latency_ns_mean"]["value"].as_f64().is_some();
     let cells: Vec<&Value> = items(&document, "cells").iter().filter(published).collect();
     let phases: Vec<&str> = cells.iter().map(|cell| field(cell, "workload")).collect();
-    assert_eq!(phases, ["connect", "first-query", "connect-query", "find-one"], "{document:#}");
+    assert_eq!(phases, ["connect", "first-find-any", "connect-find-any", "find-any"], "{document:#}");
     assert!(cells.iter().all(|cell| field(cell, "driver") == "pymongo"), "{document:#}");
 }
 

@@ -17,7 +17,7 @@ pub(crate) const PRESET: Preset = Preset {
     deviations: &[],
     explanation: &[],
     spec,
-    published: Vec::new,
+    study: None,
 };
 
 /// With all workloads.

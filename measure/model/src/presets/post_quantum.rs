@@ -14,7 +14,7 @@ pub(crate) const PRESET: Preset = Preset {
     deviations: &[],
     explanation: &[],
     spec,
-    published: Vec::new,
+    study: None,
 };
 
 /// Every other path is compared with it.

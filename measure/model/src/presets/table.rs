@@ -36,6 +36,11 @@ impl FigureRow<'_> {
         self.text(column).parse().ok()
     }
 
+    /// `NAME_mean` and `NAME_sd` as printed: `77.04 ± 6.14 connects/s`.
+    pub(crate) fn printed(self, name: &str, unit: &str) -> String {
+        format!("{} ± {} {unit}", self.text(&format!("{name}_mean")), self.text(&format!("{name}_sd")))
+    }
+
     /// `NAME_mean` and `NAME_sd`.
     pub(crate) fn mean_and_sd(self, name: &str) -> Option<(f64, Option<f64>)> {
         Some((self.number(&format!("{name}_mean"))?, self.number(&format!("{name}_sd"))))

@@ -14,7 +14,7 @@ pub(crate) const PRESET: Preset = Preset {
     deviations: &[],
     explanation: &[],
     spec,
-    published: Vec::new,
+    study: None,
 };
 
 /// For both engines.

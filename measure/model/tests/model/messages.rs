@@ -73,7 +73,7 @@ fn of_names() {
     tells::<Workload>("find-on", "unknown workload \"find-on\"; did you mean \"find-one\"?");
     tells::<Workload>(
         "hammerdb",
-        "unknown workload \"hammerdb\"; it is one of: connect, connect-query, first-query, point-select, select-only, tpcb-like, oltp-read-only, oltp-read-write, bulk-read, find-one, ycsb-a, ycsb-b, ycsb-c, ycsb-d, ycsb-e, ycsb-f, query",
+        "unknown workload \"hammerdb\"; it is one of: connect, connect-query, first-query, point-select, select-only, tpcb-like, oltp-read-only, oltp-read-write, bulk-read, find-one, connect-find-any, first-find-any, find-any, ycsb-a, ycsb-b, ycsb-c, ycsb-d, ycsb-e, ycsb-f, query",
     );
 }
 

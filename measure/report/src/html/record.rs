@@ -1,9 +1,10 @@
 //! Caveats, environment and the command that repeats the run.
 
-use super::part::{PagePart, paragraph, said};
+use super::part::{PagePart, flowing, paragraph, said};
 use super::table::scrolling;
 use crate::RunReport;
 use crate::markup::Element;
+use crate::view::published::StudyView;
 use crate::view::repeat::{self, Fact, ServerFacts};
 use crate::view::{Section, StratumView, caveats, hosts, negotiated, published};
 
@@ -27,16 +28,28 @@ pub(super) fn parts(report: &RunReport<'_>, strata: &[StratumView<'_>]) -> Vec<P
     parts
 }
 
-/// The study's ratios next to those of this run.
+/// The study, its numbers next to those of this run, and its conclusions.
 pub(super) fn published(report: &RunReport<'_>) -> Option<PagePart> {
-    let (Section { heading, table, notes }, background) = published::section_and_background(report)?;
-    let more = Element::new("details")
-        .child(Element::new("summary").text("Source, explanation and deviations"))
-        .child(said(&background, "notes"));
-    let table = table.map(|table| scrolling(&table, &heading));
-    let notes = (!notes.is_empty()).then(|| said(&notes, "notes"));
-    let content = notes.into_iter().chain(table).chain([more]).collect();
-    Some(PagePart::new("published", "Published and measured", content))
+    let StudyView { told, answer, compared, conclusions, others, background, .. } =
+        published::of_report(report)?;
+    let content = |Section { heading, table, notes }: &Section| {
+        let table = table.as_ref().map(|table| scrolling(table, heading));
+        let notes = (!notes.is_empty()).then(|| said(notes, "notes"));
+        table.into_iter().chain(notes).collect::<Vec<_>>()
+    };
+    let titled = |section: &Section| {
+        let title = Element::new("h3").text(flowing(&section.heading));
+        [title].into_iter().chain(content(section)).collect::<Vec<_>>()
+    };
+    let folded = |section: &Section| {
+        let summary = Element::new("summary").text(flowing(&section.heading));
+        Element::new("details").child(summary).children(content(section))
+    };
+    let story: Vec<&str> = told.notes.iter().map(|sentence| sentence.text.as_str()).collect();
+    let mut elements = vec![paragraph("prose", &story.join(" ")), said(&[answer], "notes")];
+    elements.extend(compared.iter().chain([&conclusions]).flat_map(titled));
+    elements.extend(others.iter().chain([&background]).map(folded));
+    Some(PagePart::new("published", "Published and measured", elements))
 }
 
 fn environment(report: &RunReport<'_>) -> PagePart {

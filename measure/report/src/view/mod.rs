@@ -43,7 +43,7 @@ pub(crate) fn sections(report: &RunReport<'_>, strata: &[StratumView<'_>]) -> Ve
     sections.extend(key_exchange::section(report, strata));
     sections.extend(connect_cost::sections(report));
     sections.extend(round_trips::sections(report));
-    sections.extend(published::section(report));
+    sections.extend(published::sections(report));
     sections.extend(hosts::section(report));
     sections.extend(negotiated::section(strata));
     sections.extend(caveats::sections(report, strata));

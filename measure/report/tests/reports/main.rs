@@ -19,6 +19,7 @@ mod plan;
 mod proxied;
 mod schema;
 mod simulated;
+mod studies;
 mod summary;
 mod terminal;
 mod what_if;

@@ -10,12 +10,12 @@ fn ratio_of(workload: Workload, data: f64, clients: u16, build: &str) -> f64 {
         (published.workload, published.clients.count(), published.of) == (workload, clients, Some(build))
             && apart.is_some_and(|apart| apart < 0.01 * data)
     };
-    published().iter().find(is_it).expect("a figure").ratio
+    PRESET.published().iter().find(is_it).expect("a figure").ratio
 }
 
 #[test]
 fn every_figure_is_on_to_off_of_one_build() {
-    let all = published();
+    let all = PRESET.published();
     // 2 workloads, 3 scales, 5 of the 10 numbers of clients, 2 builds.
     assert_eq!(all.len(), 2 * 3 * 5 * 2);
     assert!(all.iter().all(|published| published.of.is_some() && published.ratio_sd.is_none()));
@@ -68,7 +68,8 @@ fn every_setting_is_one_and_says_its_size() {
 fn each_size_of_run_has_both_ends_and_its_time() {
     let figures = |size| {
         let plan = Plan::new(&spec(&PRESET.servers(), size), 1).unwrap();
-        let shown = published()
+        let shown = PRESET
+            .published()
             .into_iter()
             .filter(|published| plan.cells.iter().any(|cell| published.has_equal(cell, &plan.settings)));
         (shown.count(), plan.expected_duration())

@@ -3,7 +3,8 @@
 mod words;
 
 use ciphertoll_model::{
-    Cell, ConnectionUse, Factor, FindAny, Link, LinkShape, Metric, RoundTrips, ServerLevel, Workload, round_trips,
+    Cell, ConnectionUse, Factor, FindAny, Link, LinkShape, Metric, RoundTrips, ServerLevel, Workload,
+    round_trips,
 };
 use ciphertoll_stats::{CellAnalysis, Estimate};
 
