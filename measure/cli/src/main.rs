@@ -15,6 +15,7 @@ mod arguments;
 mod compare;
 mod completions;
 mod doctor;
+mod dsn;
 mod environment;
 mod failure;
 mod hidden;

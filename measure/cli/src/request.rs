@@ -8,12 +8,13 @@ use ciphertoll_lab::Passwords;
 use ciphertoll_model::presets::{Measures, Preset};
 use ciphertoll_model::{
     Clients, Engine, ExitCode, Grid, Link, LinkShape, Path, Prepare, QueryLanguage, Refusal, Refused,
-    SAFE_CLIENTS, ServerLevel, ServerUrl, Settings, Size, Spec, SpecError, TlsVersion, Tunnel, Workload,
+    SAFE_CLIENTS, ServerLevel, Settings, Size, Spec, SpecError, TlsVersion, Tunnel, Workload,
 };
 use ciphertoll_wire::Secret;
 use ciphertoll_wire::mongodb::CommandTemplate;
 
 use crate::arguments::{FactorArguments, RunArguments, UrlArguments};
+use crate::dsn::{self, Dsn};
 use crate::failure::Failure;
 use crate::progress::tell;
 use crate::scratch;
@@ -38,7 +39,10 @@ pub(crate) fn read(arguments: &RunArguments) -> Result<Request, Failure> {
             // A study has a grid for each of its servers.
             grid.server = servers;
         }
-        if !at_urls.is_empty() && (arguments.what.is_some() || arguments.factors.any()) {
+        if !at_urls.is_empty()
+            && study(arguments).is_none()
+            && (arguments.what.is_some() || arguments.factors.any())
+        {
             grid.server = arguments.factors.server.iter().flatten().chain(&at_urls).cloned().collect();
         }
     }
@@ -125,7 +129,9 @@ fn study(arguments: &RunArguments) -> Option<&'static Preset> {
 /// The specification that the other options modify.
 fn base(arguments: &RunArguments, at_urls: &[ServerLevel]) -> Result<Spec, Failure> {
     if let Some(preset) = study(arguments) {
-        let servers = arguments.factors.server.clone().unwrap_or_else(|| servers_of(preset));
+        let named = arguments.factors.server.iter().flatten().chain(at_urls).cloned();
+        let named: Vec<ServerLevel> = named.collect();
+        let servers = if named.is_empty() { servers_of(preset) } else { named };
         return Ok(preset.spec(&servers, arguments.size.unwrap_or(Size::Standard)));
     }
     if let Some(file) = &arguments.what {
@@ -216,14 +222,16 @@ pub(crate) fn server_at(text: &str, passwords: &mut Passwords) -> Result<ServerL
     let Some((name, url)) = text.split_once('=').filter(|(name, _)| !name.contains("://")) else {
         return Err(Failure::usage("--url must be NAME=URL, such as staging=postgres://app@db.example/shop"));
     };
-    let (url, password) = ServerUrl::split_password(url);
+    let Dsn { url, visible_password, password } = dsn::read(name, url)?;
     let unusable = |error| Failure::usage(format!("the URL of {name} cannot be used: {error}"));
     let server = ServerLevel::at(name, url.parse().map_err(unusable)?)?;
-    if let Some(password) = password {
+    if visible_password.is_some() {
         tell(&format!(
             "the password in the URL of {name} is visible in the process list and in the shell's history; use \
              CIPHERTOLL_PASSWORD or a password file instead"
         ));
+    }
+    if let Some(password) = visible_password.or(password) {
         passwords.insert(name.to_owned(), Secret::new(password.into_bytes()));
     }
     Ok(server)

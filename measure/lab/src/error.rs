@@ -55,10 +55,8 @@ pub enum Error {
     UrlFile { source: ciphertoll_net::tls::FileError, option: &'static str, name: String },
     #[error("the URL of {name} cannot be used: {reason}")]
     UrlTls { name: String, reason: String },
-    #[error(
-        "{name}: {reason}; name the CA that signed the certificate by {authority}=FILE in the URL, or verify less: {mode}"
-    )]
-    Unverified { name: String, reason: String, authority: &'static str, mode: &'static str },
+    #[error("{name}: {reason}; {remedy}")]
+    Unverified { name: String, reason: String, remedy: String },
     /// Server or client does not support the TLS settings of a path.
     #[error("{0}")]
     TlsUnavailable(String),

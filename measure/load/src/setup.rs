@@ -80,6 +80,7 @@ fn mysql_login(spec: &TrialSpec, password: Secret, plugin: mysql::Plugin) -> Log
 
 fn postgres_login(spec: &TrialSpec, password: Secret) -> Login {
     Login::Postgres(Arc::new(postgres::PostgresLogin {
+        startup: spec.startup.clone(),
         user: spec.user.clone(),
         password,
         database: spec.database.clone(),
@@ -195,7 +196,7 @@ pub(crate) fn get_sessions(spec: &TrialSpec, dialer: &Dialer) -> Result<(), Erro
         return Ok(());
     };
     let clients = if tls.version == TlsVersion::Tls13 { usize::from(spec.clients.count()) } else { 1 };
-    let dialer = &Dialer { transport: Transport::Blocking, ..dialer.clone() };
+    let dialer = &Dialer { transport: Transport::BLOCKING, ..dialer.clone() };
     let threads = clients.min(MOST_VISITORS);
     thread::scope(|scope| {
         let visit = |number: usize| {

@@ -95,7 +95,13 @@ impl ThreadAssignment<'_> {
         let mut event_loop = EventLoop { clients, shared, reactor, recorder };
         match self.spec.pace {
             TrialPace::Closed => {
-                let limit = |per_s| RateLimit::new(window.starts, self.share(per_s), self.clients);
+                // Threads begin one after the other, as one limit for all of them would let them.
+                let first = |per_s: f64| {
+                    let first = Duration::try_from_secs_f64(f64::from(self.lane) / per_s);
+                    first.unwrap_or_default().min(window.closes - window.starts)
+                };
+                let limit =
+                    |per_s| RateLimit::new(window.starts + first(per_s), self.share(per_s), self.clients);
                 let limit = self.spec.max_per_s.map(limit);
                 event_loop.run(&mut ClosedLoop { closes: window.closes, limit, next: None })?;
             }

@@ -291,6 +291,7 @@ impl Fixture {
             user: account.user,
             password_file: account.password_file,
             database: Some(self.server.database().to_owned()),
+            startup: Vec::new(),
             documents: None,
             tls: (way == Way::Tls).then(|| TlsSpec {
                 version: TlsVersion::Tls13,

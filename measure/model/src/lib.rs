@@ -40,8 +40,8 @@ pub mod ycsb;
 pub use absence::Absence;
 pub use cell::{Arm, Cell, CellId, Skipped, Treatment};
 pub use ciphertoll_vocabulary::{
-    AddressFamily, Engine, Group, Identity, Legacy, Phase, QueryLanguage, ReadPreference, SecurityLevel,
-    ServerKey, Suite, TlsLibrary, TlsVersion, Verification, parse_with_unit,
+    AddressFamily, Conninfo, Engine, Group, Identity, Legacy, Phase, QueryLanguage, ReadPreference,
+    SecurityLevel, ServerKey, SqlUrl, Suite, TlsLibrary, TlsVersion, Verification, parse_with_unit,
 };
 pub use environment::{ConnectedHost, CryptoInstruction, Environment, HostRole};
 pub use event::{
@@ -64,7 +64,7 @@ pub use noise::{LatenessLimit, LimitError, NoiseLimits, StealLimit};
 pub use pinning::CpuPinning;
 pub use plan::{
     Baseline, BaselineError, Block, Limitations, LongerTrials, Margins, Plan, Refusal, Refused, SAFE_CLIENTS,
-    SAFE_CONNECTS_PER_S, Stratum, Timing, Unlike, Verdicts, Visit,
+    SAFE_CONNECTS_PER_S, SAFE_OPERATIONS_PER_S, Stratum, Timing, Unlike, Verdicts, Visit,
 };
 pub use primitive::{KeyExchangeTime, SignatureTime};
 pub use round_trips::RoundTrips;

@@ -20,7 +20,8 @@ pub use baseline::{Baseline, BaselineError};
 pub use longer::{OPERATIONS_LEAST, OPERATIONS_WANTED};
 pub use parts::{
     Block, LOOKS, Limitations, LongerTrials, MAX_BLOCKS, MIN_BLOCKS_FOR_VERDICTS, Margins, Plan, Refusal,
-    Refused, SAFE_CLIENTS, SAFE_CONNECTS_PER_S, Stratum, Timing, Unlike, Verdicts, Visit,
+    Refused, SAFE_CLIENTS, SAFE_CONNECTS_PER_S, SAFE_OPERATIONS_PER_S, Stratum, Timing, Unlike, Verdicts,
+    Visit,
 };
 
 use self::comparisons::grouped;
@@ -49,6 +50,7 @@ impl Plan {
         let mut blocks = vec![Block { number: 0, visits: calibration.collect() }];
         blocks.extend((1..=count).map(|number| shuffled_block(number, &strata, &mut random)));
         let timing = Timing::of(spec);
+        let at_url = cells.iter().any(|cell| cell.treatment.server.url.is_some());
         Ok(Self {
             schema_version: crate::SCHEMA_VERSION,
             name: spec.name.clone(),
@@ -77,6 +79,7 @@ impl Plan {
             config: spec.config.clone(),
             query: spec.query.clone(),
             max_rate: spec.max_rate,
+            max_operations: at_url.then_some(SAFE_OPERATIONS_PER_S),
             load_hosts: spec.load_hosts.clone(),
             server_host: spec.server_host.clone(),
         })

@@ -26,6 +26,9 @@ pub struct TrialSpec {
     /// A file with mode 0600 that contains only the password.
     pub password_file: PathBuf,
     pub database: Option<String>,
+    /// Parameters of PostgreSQL's startup message that a URL has.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub startup: Vec<(String, String)>,
     /// Login options of a document database at a URL.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub documents: Option<DocumentsLogin>,

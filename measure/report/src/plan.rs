@@ -6,11 +6,12 @@ use std::fmt::Write as _;
 use ciphertoll_model::duration::Span;
 use ciphertoll_model::plan::OPERATIONS_WANTED;
 use ciphertoll_model::{
-    Arm, Cell, Factor, LongerTrials, Metric, Plan, ServerLevel, Storage, Stratum, Verdicts, Visit,
+    Arm, Cell, ConnectionUse, Factor, LongerTrials, Metric, Plan, ServerLevel, Storage, Stratum, Verdicts,
+    Visit, Workload,
 };
 
 use crate::lists::{distinct, listed};
-use crate::number::{duration, plural, quantity};
+use crate::number::{duration, plural, quantity, significant};
 use crate::view::{Column, ColumnKind, Table, TableEntry, by_reason, unlike};
 use crate::{Style, names, terminal, view};
 
@@ -103,17 +104,44 @@ fn what_is_touched(plan: &Plan) -> String {
     let names = distinct(at_urls.iter().map(|cell| cell.treatment.server.short_name())).join(" and ");
     let most = at_urls.iter().map(|cell| cell.clients.count()).max().unwrap_or_default();
     let clients = plural(u64::from(most), "client");
-    let per_s = at_urls.iter().filter_map(|cell| plan.rate_limit_per_s(cell)).min();
-    let what = if plan.max_rate.is_some() { "operations" } else { "connects" };
-    let limit = per_s.map_or_else(String::new, |per_s| format!(", at most {per_s} {what} per second"));
     let has_tables = at_urls.iter().any(|cell| cell.workload.dataset(cell.treatment.server.engine).is_some());
     let tables = if has_tables { "; tables are created in its database ciphertoll" } else { "" };
-    let yours = format!("Connects to {names} with up to {clients} at a time{limit}{tables}.");
-    if at_urls.len() == plan.cells.len() {
-        yours
-    } else {
-        format!("{yours} Private servers are started as well.")
-    }
+    let yours =
+        format!("Connects to {names} with up to {clients} at a time{}{tables}.", load_limits(plan, &at_urls));
+    let host = at_urls.iter().find_map(|cell| cell.treatment.server.url.as_ref()?.host());
+    let unmeasured = match (&plan.server_host, host) {
+        (None, Some(host)) => format!(" Its CPU time is not measured: add --server-host ssh:{host}."),
+        (Some(_), _) | (None, None) => String::new(),
+    };
+    let private =
+        if at_urls.len() == plan.cells.len() { "" } else { " Private servers are started as well." };
+    yours + &unmeasured + private
+}
+
+/// The most that the run does to servers at URLs: `, at most 20 connects/s, 1000 queries/s and 16.8 MB/s of results`.
+fn load_limits(plan: &Plan, at_urls: &[&Cell]) -> String {
+    let most = |connection_use| {
+        let of_use = at_urls.iter().filter(|cell| cell.workload.connection_use() == connection_use);
+        of_use.filter_map(|cell| plan.rate_limit_per_s(cell)).max()
+    };
+    let result_bytes = at_urls.iter().filter_map(|cell| match cell.workload {
+        Workload::BulkRead { bytes } => {
+            Some(f64::from(plan.rate_limit_per_s(cell)?) * f64::from(bytes.number()))
+        }
+        _ => None,
+    });
+    let is_query = |cell: &&Cell| {
+        matches!(cell.workload, Workload::BulkRead { .. } | Workload::PointSelect | Workload::Query)
+    };
+    let mut pooled = at_urls.iter().filter(|cell| cell.workload.connection_use() == ConnectionUse::Pooled);
+    let operations = if pooled.all(is_query) { "queries" } else { "operations" };
+    let limits = [
+        most(ConnectionUse::PerOperation).map(|per_s| format!("{per_s} connects/s")),
+        most(ConnectionUse::Pooled).map(|per_s| format!("{per_s} {operations}/s")),
+        result_bytes.reduce(f64::max).map(|bytes| format!("{} MB/s of results", significant(bytes * 1e-6))),
+    ];
+    let limits: Vec<String> = limits.into_iter().flatten().collect();
+    if limits.is_empty() { String::new() } else { format!(", at most {}", listed(&limits)) }
 }
 
 /// The whole plan: totals, configurations, comparisons, skipped configurations, the order of the first block.

@@ -12,6 +12,9 @@ use crate::interval::{CONFIDENCE, LogSummary};
 use crate::stopping::is_precise_enough;
 use crate::verdict::headline_metrics;
 
+/// From this share of its limit on, a rate is determined by it.
+const LIMITED_SHARE: f64 = 0.9;
+
 /// Analyses a run, finished or not: the same plan and events give the same analysis.
 pub fn analyse(plan: &Plan, events: &[TimestampedEvent]) -> Analysis {
     analyse_trials(plan, &Trials::of(plan, events))
@@ -44,7 +47,7 @@ fn analyse_stratum(plan: &Plan, stratum: usize, trials: &Trials<'_>) -> (Stratum
     let pairs: Vec<Pairs<'_>> = planned.iter().map(|comparison| comparison.pairs(trials)).collect();
     let contrast = |(comparison, pairs): (&PlannedComparison, &Pairs<'_>)| Contrast {
         arm: comparison.visited.arm,
-        log_ratios: pairs.log_ratios(),
+        log_ratios: comparable(plan, comparison.visited.cell, pairs),
         losses: pairs.losses,
     };
     let contrasts: Vec<Contrast> = planned.iter().zip(&pairs).map(contrast).collect();
@@ -62,6 +65,18 @@ fn analyse_stratum(plan: &Plan, stratum: usize, trials: &Trials<'_>) -> (Stratum
     let alone = trials.pairs(baseline, baseline);
     let baseline = analyse_cell(plan, baseline.cell, CellRole::Baseline, alone, trials);
     (StratumAnalysis { baseline, noise_floor }, comparisons.collect())
+}
+
+/// One log-ratio for each paired block, without rates that a limit determines: their ratio says nothing.
+fn comparable(plan: &Plan, cell: usize, pairs: &Pairs<'_>) -> BTreeMap<Metric, Vec<f64>> {
+    let mut log_ratios = pairs.log_ratios();
+    let rates = pairs.observations.iter().flatten().filter_map(|seen| seen.metrics.get(&Metric::RatePerS));
+    let limit = plan.rate_limit_per_s(&plan.cells[cell]).map(f64::from);
+    if limit.is_some_and(|limit| rates.clone().any(|rate| *rate >= LIMITED_SHARE * limit)) {
+        log_ratios.remove(&Metric::RatePerS);
+        log_ratios.remove(&Metric::StatementsPerS);
+    }
+    log_ratios
 }
 
 fn analyse_cell(

@@ -55,8 +55,8 @@ pub enum Doubt {
 /// The metrics that get verdicts and share one Holm family: few, so that the adjustment costs little power.
 pub fn headline_metrics(cell: &Cell) -> &'static [Metric] {
     match cell.workload.connection_use() {
-        // In an open loop the rate is given, and the question is the latency.
-        _ if cell.pace != Pace::Closed => {
+        // In an open loop, and at a URL by its limit, the rate is given, and the question is the latency.
+        _ if cell.pace != Pace::Closed || cell.treatment.server.url.is_some() => {
             &[Metric::LatencyNsMean, Metric::LatencyNsP95, Metric::CpuUsPerOpTotal]
         }
         ConnectionUse::PerOperation if cell.clients == Clients::ONE => {

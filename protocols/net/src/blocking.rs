@@ -1,7 +1,7 @@
 //! The blocking client, for control connections, readiness checks and `doctor`.
 
 use std::net::SocketAddr;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use ciphertoll_vocabulary::AddressFamily;
 use ciphertoll_wire::postgres;
@@ -10,8 +10,8 @@ use ciphertoll_wire::session::{Login, Response, Row, ServerInfo};
 use crate::channel::Channel;
 use crate::connecting::{ConnectProgress, Connected, Connecting, ContextSource, Dialer};
 use crate::resolve::resolve;
-use crate::socket::{Address, BLOCKING_LIMIT, Transport};
-use crate::{Error, Readiness, tls};
+use crate::socket::{Address, BLOCKING_LIMIT, Transport, limit_waits};
+use crate::{Error, Readiness, opening, tls};
 
 /// A result larger than this is refused: control connections read settings and counters.
 pub(crate) const RESULT_LIMIT_BYTES: usize = 16 * 1024 * 1024;
@@ -31,19 +31,56 @@ impl Client {
             address: address.clone(),
             login,
             tls: tls.cloned().map(ContextSource::Shared),
-            transport: Transport::Blocking,
+            transport: Transport::BLOCKING,
         })
+    }
+
+    /// Connects to a server that may be none of the login's protocol: fails after `limit`, or as soon as the first
+    /// bytes are of another protocol.
+    pub fn connect_within(
+        address: &Address,
+        login: Login,
+        tls: Option<&tls::Context>,
+        limit: Duration,
+    ) -> Result<Self, Error> {
+        let mut dialer = Dialer {
+            address: address.clone(),
+            login,
+            tls: tls.cloned().map(ContextSource::Shared),
+            transport: Transport::Blocking(limit),
+        };
+        let deadline = Deadline::after(limit);
+        let (connecting, peer) = dial(&dialer, &deadline)?;
+        if let Some(peer) = peer {
+            dialer.address = Address::Tcp(peer);
+        }
+        let progress = opening::await_answer(connecting, &dialer, limit)?;
+        Self::log_in(progress, peer.map(Into::into), &deadline)
     }
 
     /// Connects like a load's clients. The dialer's transport must be [`Transport::Blocking`].
     pub fn dial(dialer: &Dialer) -> Result<Self, Error> {
-        let deadline = Deadline::from_now();
-        let (mut connecting, family) = dial(dialer, &deadline)?;
+        let deadline = Deadline::after(match dialer.transport {
+            Transport::Blocking(limit) => limit,
+            Transport::NonBlocking => BLOCKING_LIMIT,
+        });
+        let (connecting, peer) = dial(dialer, &deadline)?;
+        Self::log_in(ConnectProgress::Pending(connecting), peer.map(Into::into), &deadline)
+    }
+
+    fn log_in(
+        mut progress: ConnectProgress,
+        family: Option<AddressFamily>,
+        deadline: &Deadline,
+    ) -> Result<Self, Error> {
         loop {
-            deadline.check()?;
-            match connecting.advance(Readiness::Readable)? {
-                ConnectProgress::Pending(pending) => connecting = pending,
+            match progress {
+                ConnectProgress::Pending(mut connecting) => {
+                    limit_waits(&connecting.channel().socket, deadline.left()?)?;
+                    progress = connecting.advance(Readiness::Readable)?;
+                }
                 ConnectProgress::Done(Connected { channel, server, .. }) => {
+                    limit_waits(&channel.socket, BLOCKING_LIMIT)?;
                     return Ok(Self { channel, server, family });
                 }
             }
@@ -132,8 +169,8 @@ impl Client {
     }
 }
 
-/// Begins a connect; also returns the family of the address that accepted.
-fn dial(dialer: &Dialer, deadline: &Deadline) -> Result<(Connecting, Option<AddressFamily>), Error> {
+/// Begins a connect; also returns the address that accepted.
+fn dial(dialer: &Dialer, deadline: &Deadline) -> Result<(Connecting, Option<SocketAddr>), Error> {
     let (first, others) = match &dialer.address {
         Address::Unix(_) => return Ok((dialer.dial(None)?, None)),
         Address::Tcp(address) => (*address, Vec::new()),
@@ -143,7 +180,7 @@ fn dial(dialer: &Dialer, deadline: &Deadline) -> Result<(Connecting, Option<Addr
         }
     };
     let (connecting, address) = dial_in_order(dialer, first, &others, deadline)?;
-    Ok((connecting, Some(address.into())))
+    Ok((connecting, Some(address)))
 }
 
 fn dial_in_order(
@@ -167,18 +204,28 @@ fn dial_in_order(
 }
 
 /// The time limit of a call. Each read waits at most this long, so that the limit is noticed.
-pub(crate) struct Deadline(Instant);
+pub(crate) struct Deadline {
+    end: Instant,
+    limit: Duration,
+}
 
 impl Deadline {
+    fn after(limit: Duration) -> Self {
+        Self { end: Instant::now() + limit, limit }
+    }
+
     pub(crate) fn from_now() -> Self {
-        Self(Instant::now() + BLOCKING_LIMIT)
+        Self::after(BLOCKING_LIMIT)
     }
 
     pub(crate) fn check(&self) -> Result<(), Error> {
-        if Instant::now() < self.0 {
-            return Ok(());
-        }
-        Err(Error::TimedOut { seconds: BLOCKING_LIMIT.as_secs() })
+        self.left().map(drop)
+    }
+
+    /// Not zero.
+    fn left(&self) -> Result<Duration, Error> {
+        let left = self.end.saturating_duration_since(Instant::now());
+        if left.is_zero() { Err(Error::TimedOut { seconds: self.limit.as_secs() }) } else { Ok(left) }
     }
 }
 
@@ -203,7 +250,7 @@ mod tests {
         let nobody = taken.local_addr().unwrap().as_socket().unwrap();
         let nobody_in_v6 = SocketAddr::from((Ipv6Addr::LOCALHOST, nobody.port()));
         let dialer =
-            Dialer { address: Address::Tcp(nobody), login, tls: None, transport: Transport::Blocking };
+            Dialer { address: Address::Tcp(nobody), login, tls: None, transport: Transport::BLOCKING };
         let dial = |first, others: &[SocketAddr]| {
             dial_in_order(&dialer, first, others, &Deadline::from_now()).map(|(_, address)| address)
         };
@@ -211,7 +258,7 @@ mod tests {
         assert_eq!(dial(nobody_in_v6, &[nobody, there]).unwrap(), there);
         let error = dial(nobody, &[nobody_in_v6]).unwrap_err();
         assert!(error.to_string().contains("refused"), "{error}");
-        let passed = Deadline(Instant::now());
+        let passed = Deadline::after(Duration::ZERO);
         let outcome = dial_in_order(&dialer, nobody, &[there], &passed).map(|(_, address)| address);
         assert!(matches!(outcome, Err(Error::TimedOut { .. })), "{outcome:?}");
     }

@@ -1,6 +1,8 @@
 //! Errors between client and server, and who can fix them.
 
+use std::fmt;
 use std::io;
+use std::time::Duration;
 
 use ciphertoll_wire::{mongodb, mysql, postgres, session};
 
@@ -16,6 +18,9 @@ pub enum Error {
     Closed,
     #[error("the server did not answer within {seconds} s")]
     TimedOut { seconds: u64 },
+    /// What listens there is no server of the login's protocol.
+    #[error("this port does not speak {protocol}: {instead}")]
+    OtherProtocol { protocol: &'static str, instead: Instead },
     #[error("TLS: {0}")]
     Tls(String),
     /// The client's TLS settings cannot be used: an unreadable CA file, an invalid name.
@@ -24,6 +29,27 @@ pub enum Error {
     /// The database protocol was violated, or the server refused.
     #[error(transparent)]
     Protocol(#[from] session::Error),
+}
+
+/// What came instead of an answer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Instead {
+    Silence { first: &'static str, limit: Duration },
+    Other { protocol: &'static str, text: String },
+}
+
+impl fmt::Display for Instead {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Silence { first, limit } => {
+                write!(formatter, "it sent no {first} within {} s", limit.as_secs_f64())
+            }
+            Self::Other { protocol, text } if text.is_empty() => {
+                write!(formatter, "it answered like {protocol}")
+            }
+            Self::Other { protocol, text } => write!(formatter, "it answered like {protocol}: {text}"),
+        }
+    }
 }
 
 /// Who can fix an [`Error`].
@@ -63,7 +89,9 @@ impl Error {
                 _ if is_out_of_resources(source) => Fault::Host,
                 _ => Fault::Server,
             },
-            Self::Unresolved { .. } | Self::Closed | Self::TimedOut { .. } => Fault::Server,
+            Self::Unresolved { .. } | Self::Closed | Self::TimedOut { .. } | Self::OtherProtocol { .. } => {
+                Fault::Server
+            }
             Self::Tls(_) => Fault::Tls,
             Self::TlsSettings(_) => Fault::Caller,
             Self::Protocol(error) => match error.fault() {

@@ -34,7 +34,13 @@ pub enum Address {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Transport {
     NonBlocking,
-    Blocking,
+    /// A login must end within this time.
+    Blocking(Duration),
+}
+
+impl Transport {
+    /// A blocking connection to a server that is known to answer.
+    pub const BLOCKING: Self = Self::Blocking(BLOCKING_LIMIT);
 }
 
 /// Local addresses, used in turn. A closed connection occupies its port in `TIME_WAIT` for a minute; on loopback each
@@ -55,6 +61,12 @@ pub(crate) enum Connection {
 /// as soon as a program has several threads.
 pub(crate) fn receive(socket: &Socket, into: &mut [u8]) -> io::Result<usize> {
     let (bytes, _) = rustix::net::recv(socket, into, RecvFlags::empty())?;
+    Ok(bytes)
+}
+
+/// Waits for bytes and leaves them in the socket.
+pub(crate) fn peek(socket: &Socket, into: &mut [u8]) -> io::Result<usize> {
+    let (bytes, _) = rustix::net::recv(socket, into, RecvFlags::PEEK)?;
     Ok(bytes)
 }
 
@@ -88,14 +100,14 @@ pub(crate) fn connect_tcp(
 ) -> Result<(Socket, Connection), Error> {
     let kind = match transport {
         Transport::NonBlocking => Type::STREAM.nonblocking(),
-        Transport::Blocking => Type::STREAM,
+        Transport::Blocking(_) => Type::STREAM,
     };
     let socket = Socket::new(Domain::for_address(address), kind.cloexec(), None)
         .map_err(Error::socket("cannot open a socket"))?;
     // SSLRequest and ClientHello are two small writes in a row: Nagle's algorithm would delay the second.
     socket.set_tcp_nodelay(true).map_err(Error::socket("cannot set TCP_NODELAY"))?;
-    if transport == Transport::Blocking {
-        limit_waits(&socket)?;
+    if let Transport::Blocking(limit) = transport {
+        limit_waits(&socket, limit)?;
     }
     if let (IpAddr::V4(ip), Some(sources)) = (address.ip(), sources)
         && ip.is_loopback()
@@ -108,7 +120,7 @@ pub(crate) fn connect_tcp(
             match transport {
                 Transport::NonBlocking => Connection::InProgress,
                 // The send timeout also limits connects (socket(7)).
-                Transport::Blocking => return Err(Error::TimedOut { seconds: BLOCKING_LIMIT.as_secs() }),
+                Transport::Blocking(limit) => return Err(Error::TimedOut { seconds: limit.as_secs() }),
             }
         }
         Err(source) => return Err(Error::Socket { doing: "cannot connect", source }),
@@ -117,10 +129,10 @@ pub(crate) fn connect_tcp(
 }
 
 /// A peer that accepts and then sends nothing must not block a caller for ever.
-fn limit_waits(socket: &Socket) -> Result<(), Error> {
+pub(crate) fn limit_waits(socket: &Socket, limit: Duration) -> Result<(), Error> {
     socket
-        .set_read_timeout(Some(BLOCKING_LIMIT))
-        .and_then(|()| socket.set_write_timeout(Some(BLOCKING_LIMIT)))
+        .set_read_timeout(Some(limit))
+        .and_then(|()| socket.set_write_timeout(Some(limit)))
         .map_err(Error::socket("cannot limit how long the socket waits"))
 }
 
@@ -141,7 +153,7 @@ pub(crate) fn connect_unix(path: &Path, transport: Transport) -> Result<(Socket,
         Transport::NonBlocking => {
             socket.set_nonblocking(true).map_err(Error::socket("cannot make the socket non-blocking"))?;
         }
-        Transport::Blocking => limit_waits(&socket)?,
+        Transport::Blocking(limit) => limit_waits(&socket, limit)?,
     }
     Ok((socket, Connection::Established))
 }

@@ -31,6 +31,7 @@
 //! may negotiate (`Context::negotiating`), and verified by OpenSSL in any case (`net::tls::rustls::openssl_verifier`).
 
 mod address_family;
+mod conninfo;
 mod engine;
 mod labelled;
 mod legacy;
@@ -42,6 +43,7 @@ mod tls;
 mod unit;
 
 pub use address_family::AddressFamily;
+pub use conninfo::{Conninfo, ConninfoError};
 pub use engine::{Engine, QueryLanguage};
 pub use legacy::{Legacy, NegotiatedNames};
 pub use phase::Phase;

@@ -127,15 +127,15 @@ impl SqlUrl {
 }
 
 /// A URL's parts before decoding.
-struct RawUrl<'a> {
-    user: &'a str,
-    hosts: &'a str,
-    database: &'a str,
-    options: &'a str,
+pub(crate) struct RawUrl<'a> {
+    pub(crate) user: &'a str,
+    pub(crate) hosts: &'a str,
+    pub(crate) database: &'a str,
+    pub(crate) options: &'a str,
 }
 
 impl<'a> RawUrl<'a> {
-    fn of(text: &'a str) -> Result<Self, SqlUrlError> {
+    pub(crate) fn of(text: &'a str) -> Result<Self, SqlUrlError> {
         let (_, rest) = text.split_once("://").ok_or(SqlUrlError::NoScheme)?;
         if text.contains(|character: char| character.is_control()) {
             return Err(SqlUrlError::Control);
@@ -217,7 +217,7 @@ fn put<T>(place: &mut Option<T>, value: T, option: &'static str) -> Result<(), S
 }
 
 /// The host, decoded, and the port.
-fn split_host(text: &str) -> Result<(String, Option<u16>), SqlUrlError> {
+pub(crate) fn split_host(text: &str) -> Result<(String, Option<u16>), SqlUrlError> {
     if text.contains(',') {
         return Err(SqlUrlError::SeveralHosts);
     }
@@ -259,7 +259,7 @@ fn host_name(text: String) -> Result<String, SqlUrlError> {
 }
 
 /// Replaces `%` and two digits by their byte. A `+` is no space: it is one only in HTML forms.
-fn decode(text: &str, what: &'static str) -> Result<String, SqlUrlError> {
+pub(crate) fn decode(text: &str, what: &'static str) -> Result<String, SqlUrlError> {
     let digit = |byte: Option<u8>| char::from(byte?).to_digit(16).and_then(|digit| u8::try_from(digit).ok());
     let mut decoded = Vec::with_capacity(text.len());
     let mut bytes = text.bytes();

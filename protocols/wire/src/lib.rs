@@ -16,6 +16,7 @@
 //! # fn read_more() -> Option<Vec<u8>> { None }
 //! # fn flush(_: &mut Vec<u8>) {}
 //! let login = Login::Postgres(Arc::new(postgres::PostgresLogin {
+//!     startup: Vec::new(),
 //!     user: "toll".to_owned(),
 //!     password: Secret::new(b"correct horse".to_vec()),
 //!     database: None,
@@ -53,6 +54,7 @@
 pub mod fault;
 pub mod mongodb;
 pub mod mysql;
+pub mod opening;
 pub mod postgres;
 pub(crate) mod printable;
 pub(crate) mod reader;

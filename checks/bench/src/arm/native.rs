@@ -94,6 +94,7 @@ fn spec(arm: &BenchArm, setup: &BenchSetup<'_>, trial_pace: TrialPace, seconds: 
         user: account.user,
         password_file: account.password_file,
         database: Some(server.database().to_owned()),
+        startup: Vec::new(),
         documents: None,
         tls: tls(arm.route, server),
         work: trial_work(arm.work, setup),

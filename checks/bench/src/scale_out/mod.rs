@@ -107,6 +107,7 @@ fn spec(hosts: usize, password_file: PathBuf, window: Duration) -> Result<TrialS
         user: "simulated".to_owned(),
         password_file,
         database: None,
+        startup: Vec::new(),
         documents: None,
         tls: None,
         compressor: None,

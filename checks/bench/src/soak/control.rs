@@ -24,6 +24,7 @@ pub(super) fn login(engine: Engine, user: &str, password: Vec<u8>, database: &st
     let (password, database) = (Secret::new(password), Some(database.to_owned()));
     match engine {
         Engine::Postgres => Ok(Login::Postgres(Arc::new(postgres::PostgresLogin {
+            startup: Vec::new(),
             user: user.to_owned(),
             password,
             database,

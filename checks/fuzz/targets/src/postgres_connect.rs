@@ -20,6 +20,7 @@ pub fn run(data: &[u8]) {
             [usize::from(choices & 3)];
     let bind = choices & 4 != 0 && encryption != PostgresTlsMode::Plain;
     let mut connect = PostgresConnect::new(Arc::new(PostgresLogin {
+        startup: Vec::new(),
         user: "toll".to_owned(),
         password: Secret::new(PASSWORD.to_vec()),
         database: (choices & 8 != 0).then(|| "orders".to_owned()),

@@ -58,7 +58,7 @@ impl Bare {
     pub(crate) fn connect(visit: &Visit) -> Self {
         let tls = visit.tls.as_ref().map(|tls| ContextSource::Shared(context(tls)));
         let address = visit.address.clone();
-        let dialer = Dialer { address, login: login(visit), tls, transport: Transport::Blocking };
+        let dialer = Dialer { address, login: login(visit), tls, transport: Transport::BLOCKING };
         let mut connecting = dialer.dial(None).expect("the server listens");
         loop {
             match connecting.advance(Readiness::Readable).expect("the login succeeds") {
@@ -146,6 +146,7 @@ pub(crate) fn login(visit: &Visit) -> Login {
             ..mysql::MySqlLogin::new(&visit.user, password)
         })),
         Engine::Postgres => Login::Postgres(Arc::new(postgres::PostgresLogin {
+            startup: Vec::new(),
             user: visit.user.clone(),
             password,
             database,

@@ -118,6 +118,7 @@ impl Elsewhere {
     pub(crate) fn execute(&self, sql: &str) {
         let Endpoint::Unix(socket) = self.server.unix_endpoint() else { panic!("no socket") };
         let login = postgres::PostgresLogin {
+            startup: Vec::new(),
             user: "ciphertoll".to_owned(),
             password: Secret::new(Vec::new()),
             database: Some(self.server.database().to_owned()),
@@ -415,4 +416,95 @@ fn a_password_in_the_url_is_taken_with_a_warning_and_not_kept() {
     assert_eq!(answer.code, Some(0), "{answer:?}");
     assert!(answer.stderr.contains("is visible in the process list"), "{answer:?}");
     assert_eq!(files_with(&there.runs(), &password), Vec::<String>::new());
+}
+
+/// For each protocol its scheme, and options with a short time limit.
+const PROTOCOLS: [(&str, &str, &str); 3] = [
+    ("PostgreSQL", "postgres", "connect_timeout=1"),
+    ("MySQL", "mysql", "connect-timeout=1000"),
+    ("MongoDB", "mongodb", "connectTimeoutMS=1000"),
+];
+
+#[test]
+fn a_server_of_another_protocol_is_named() {
+    for (engine, own) in [(Engine::Postgres, "PostgreSQL"), (Engine::MariaDb, "MySQL")] {
+        if !real_server(engine) {
+            continue;
+        }
+        let there = Elsewhere::start(engine);
+        for (protocol, scheme, options) in PROTOCOLS.into_iter().filter(|(protocol, ..)| *protocol != own) {
+            let url = format!("there={scheme}://app@127.0.0.1:{}/?{options}", there.port());
+            let answer = there.run(&url, &[]);
+            assert_eq!(answer.code, Some(7), "{answer:?}");
+            let line = answer.one_line();
+            assert!(line.contains(&format!("this port does not speak {protocol}")), "{line}");
+            assert!(line.contains(&format!("it answered like {own}")), "{line}");
+        }
+    }
+}
+
+#[test]
+fn a_listener_that_never_answers_is_not_waited_for() {
+    let listener = std::net::TcpListener::bind((std::net::Ipv4Addr::LOCALHOST, 0)).expect("a listener");
+    let at = listener.local_addr().expect("an address");
+    for (protocol, scheme, options) in PROTOCOLS {
+        let url = format!("there={scheme}://app@{at}/?{options}");
+        let mut command = ciphertoll(&["run", "--size", "smoke", "-q", "--url", &url]);
+        command.env("CIPHERTOLL_PASSWORD", "x").stdin(std::process::Stdio::null());
+        let answer = answer_of(command);
+        assert_eq!(answer.code, Some(7), "{answer:?}");
+        let said = format!("this port does not speak {protocol}: it sent no ");
+        assert!(answer.stderr.contains(&said) && answer.stderr.contains("within 1 s"), "{answer:?}");
+    }
+}
+
+/// What libpq accepts besides URLs, and options that it sends: the statement fails without them.
+#[test]
+fn servers_are_named_as_for_libpq() {
+    if !real_server(Engine::Postgres) {
+        return;
+    }
+    let there = Elsewhere::start(Engine::Postgres);
+    let Endpoint::Unix(socket) = there.server.unix_endpoint() else { panic!("no socket") };
+    let (directory, port) = (text(socket.parent().expect("a directory")), there.port());
+    let (user, database) = (there.server.user(), there.server.database());
+    let services = there.place.path().join("services");
+    let service = format!("[shop]\nhost=127.0.0.1\nport={port}\ndbname={database}\napplication_name=shop\n");
+    fs::write(&services, service).expect("a file");
+    let sent = "options=-c%20statement_timeout%3D7s&application_name=shop&connect_timeout=20";
+    for (dsn, path) in [
+        (
+            format!(
+                "host=127.0.0.1 port={port} user={user} dbname='{database}' sslmode=disable \
+                  options='-c statement_timeout=7s' application_name=shop"
+            ),
+            "plain",
+        ),
+        (format!("service=shop user={user} sslmode=disable options='-cstatement_timeout=7s'"), "plain"),
+        (
+            format!("postgres://{user}@/?service=shop&sslmode=disable&options=-cstatement_timeout%3D7s"),
+            "plain",
+        ),
+        (format!("postgres://{user}@127.0.0.1:{port}/{database}?sslmode=disable&{sent}"), "plain"),
+        (format!("postgres://ciphertoll@/{database}?host={directory}&port={port}&{sent}"), "unix"),
+        (
+            format!("postgresql://ciphertoll@{}:{port}/{database}?{sent}", directory.replace('/', "%2F")),
+            "unix",
+        ),
+    ] {
+        let statement = "SELECT 1 / (current_setting('statement_timeout') = '7s' \
+                   AND current_setting('application_name') = 'shop')::int";
+        let mut command = there.command(&format!("there={dsn}"), &["--path", path, "--query", statement]);
+        let password = there.password();
+        command
+            .env("CIPHERTOLL_PASSWORD_THERE", password)
+            .env("PGSERVICEFILE", &services)
+            .env_remove("PGSERVICE");
+        let answer = answer_of(command);
+        assert_eq!(answer.code, Some(0), "{dsn}: {answer:?}");
+    }
+    let unknown = there.run("there=service=nowhere user=a", &[]);
+    assert!(unknown.one_line().contains("the service \"nowhere\" is not defined in "), "{unknown:?}");
+    let several = there.run("there=host=h1,h2 user=a", &[]);
+    assert!(several.one_line().contains("it names several hosts, which is not supported"), "{several:?}");
 }

@@ -1,24 +1,26 @@
 //! Connections to a server at a URL.
 
-use std::sync::mpsc;
 use std::thread;
 use std::time::{Duration, Instant};
 
 use ciphertoll_model::{
     AddressFamily, DocumentsLogin, LoginMechanism, QueryLanguage, ServerUrl, TlsDemand, TlsVersion, UrlPlace,
+    Verification,
 };
 use ciphertoll_net::blocking::Client;
-use ciphertoll_net::{Address, tls};
+use ciphertoll_net::{Address, Instead, tls};
 use ciphertoll_wire::session::{Login, ServerInfo};
 use ciphertoll_wire::{Secret, mongodb, session};
 
 use crate::error::Error;
-use crate::servers::engine::LoginRequest;
+use crate::servers::engine::{LoginRequest, UrlSyntax};
 use crate::servers::engines;
 
 /// Time that a server gets to forget a connection that was just closed.
 const ROOM_TIME_LIMIT: Duration = Duration::from_secs(5);
 const RETRY_INTERVAL: Duration = Duration::from_millis(50);
+/// Time limit of a login, unless the URL has one.
+pub(super) const LOGIN_LIMIT: Duration = Duration::from_secs(10);
 /// Time limit for an answer to TLS if the server may not support it: a server that waits for a message of its protocol does
 /// not answer at all.
 const TLS_TIME_LIMIT: Duration = Duration::from_secs(3);
@@ -42,9 +44,25 @@ pub(super) fn is_unverified(error: &ciphertoll_net::Error) -> bool {
 }
 
 pub(super) fn unverified(name: &str, url: &ServerUrl, reason: String) -> Error {
-    let syntax = &engines::of(url.engine()).properties().url_syntax;
-    let (authority, mode) = (syntax.ca_option, syntax.weaker_options);
-    Error::Unverified { name: name.to_owned(), reason, authority, mode }
+    let UrlSyntax { ca_option, without_name, unverified, .. } =
+        engines::of(url.engine()).properties().url_syntax;
+    let is_name = reason.contains("mismatch");
+    let is_time = reason.contains("has expired") || reason.contains("not yet valid");
+    let remedy = if is_time {
+        format!("renew it on the server, or verify nothing: {unverified}")
+    } else if is_name {
+        let host = url.host().unwrap_or_default();
+        format!("the URL names {host}: write a name of the certificate, or do not verify it: {without_name}")
+    } else {
+        let less = match url.tls.verification() {
+            Verification::Full => format!("{without_name} (no name) or {unverified} (nothing)"),
+            Verification::Authority | Verification::Off => unverified.to_owned(),
+        };
+        let verb =
+            if url.tls.ca_file.is_some() { "name another CA file" } else { "name the CA that signed it" };
+        format!("{verb} by {ca_option}=FILE in the URL, or verify less: {less}")
+    };
+    Error::Unverified { name: name.to_owned(), reason, remedy }
 }
 
 #[derive(Clone, Copy)]
@@ -63,7 +81,7 @@ impl UrlLogin<'_> {
     ) -> Result<Client, ciphertoll_net::Error> {
         let deadline = Instant::now() + ROOM_TIME_LIMIT;
         loop {
-            match self.connect_as(version, family, self.login(version, database)) {
+            match self.connect_as(version, family, self.login(version, database), self.login_limit()) {
                 Err(error) if error.is_too_many_connections() && Instant::now() < deadline => {
                     thread::sleep(RETRY_INTERVAL);
                 }
@@ -77,8 +95,14 @@ impl UrlLogin<'_> {
         version: Option<TlsVersion>,
         family: Option<AddressFamily>,
         login: Login,
+        limit: Duration,
     ) -> Result<Client, ciphertoll_net::Error> {
-        Client::connect(&self.address(family), login, self.context(version)?.as_ref())
+        let context = self.context(version)?;
+        Client::connect_within(&self.address(family), login, context.as_ref(), limit)
+    }
+
+    fn login_limit(self) -> Duration {
+        self.url.connect_timeout.unwrap_or(LOGIN_LIMIT)
     }
 
     pub(super) fn address(self, family: Option<AddressFamily>) -> Address {
@@ -106,6 +130,7 @@ impl UrlLogin<'_> {
             database,
             over_unix_socket: matches!(url.place, UrlPlace::Socket(_)),
             with_tls: version.is_some(),
+            startup: &url.startup,
         })
     }
 
@@ -132,11 +157,13 @@ impl UrlLogin<'_> {
     pub(super) fn greet(
         self,
         version: Option<TlsVersion>,
+        limit: Duration,
     ) -> Result<(mongodb::MongoDbServerInfo, Duration), ciphertoll_net::Error> {
         let mut login = mongodb::MongoDbLogin::new("", Secret::new(Vec::new()));
         login.mechanism = mongodb::Mechanism::None;
         login.tls = encryption(version);
-        let mut client = self.connect_as(version, None, Login::MongoDb(login.into()))?;
+        let mut client =
+            self.connect_as(version, None, Login::MongoDb(login.into()), limit.min(self.login_limit()))?;
         let mut round_trip = Duration::MAX;
         for _ in 0..HELLOS {
             let sent = Instant::now();
@@ -159,23 +186,33 @@ pub(super) fn check_tls_answer(
     version: Option<TlsVersion>,
     before: Option<&ciphertoll_net::Error>,
 ) -> Result<(), ciphertoll_net::Error> {
-    let timed_out = || ciphertoll_net::Error::TimedOut { seconds: TLS_TIME_LIMIT.as_secs() };
-    let may_lack_tls = matches!(url.tls.demand, TlsDemand::Unsaid | TlsDemand::Both);
-    if version.is_none() || url.documents.is_none() || !may_lack_tls {
+    if version.is_none() || !may_lack_tls(url) {
         return Ok(());
     }
-    if matches!(before, Some(ciphertoll_net::Error::TimedOut { .. })) {
-        return Err(timed_out());
+    if let Some(ciphertoll_net::Error::OtherProtocol { protocol, instead }) = before {
+        return Err(ciphertoll_net::Error::OtherProtocol { protocol, instead: instead.clone() });
     }
-    let (sender, receiver) = mpsc::channel();
-    let url = url.clone();
-    thread::spawn(move || {
-        let no_password = Secret::new(Vec::new());
-        let greeted = UrlLogin { url: &url, password: &no_password }.greet(version);
-        // The receiver is gone after a timeout. The login reports the reason of a failure.
-        let _ = sender.send(greeted.is_ok());
-    });
-    receiver.recv_timeout(TLS_TIME_LIMIT).map_or_else(|_| Err(timed_out()), |_| Ok(()))
+    let no_password = Secret::new(Vec::new());
+    match (UrlLogin { url, password: &no_password }).greet(version, TLS_TIME_LIMIT) {
+        Err(error @ ciphertoll_net::Error::OtherProtocol { .. }) => Err(error),
+        // The login reports the reason of another failure.
+        Ok(_) | Err(_) => Ok(()),
+    }
+}
+
+/// Whether silence may mean that the server waits for a message without TLS.
+fn may_lack_tls(url: &ServerUrl) -> bool {
+    url.documents.is_some() && matches!(url.tls.demand, TlsDemand::Unsaid | TlsDemand::Both)
+}
+
+/// Whether no other TLS version need be tried: nothing answers there, or a server of another protocol.
+pub(super) fn is_final(url: &ServerUrl, version: Option<TlsVersion>, error: &ciphertoll_net::Error) -> bool {
+    match error {
+        ciphertoll_net::Error::TimedOut { .. }
+        | ciphertoll_net::Error::OtherProtocol { instead: Instead::Other { .. }, .. } => true,
+        ciphertoll_net::Error::OtherProtocol { .. } => version.is_none() || !may_lack_tls(url),
+        _ => false,
+    }
 }
 
 fn wrong_protocol() -> ciphertoll_net::Error {

@@ -9,11 +9,13 @@ use ciphertoll_model::{ReadPreference, ServerUrl, SetConnection, UrlHost};
 use ciphertoll_wire::Secret;
 use ciphertoll_wire::mongodb::{self, Discovery, DiscoveryError, MemberRole};
 
-use super::connection::{UrlLogin, check_tls_answer, is_unverified, tls_versions, unverified};
+use super::connection::{UrlLogin, check_tls_answer, is_final, is_unverified, tls_versions, unverified};
 use crate::error::Error;
 
 /// Time limit for hosts that are asked concurrently; the connect timeout of common drivers.
 const TIME_LIMIT: Duration = Duration::from_secs(10);
+/// Time limit for the answer of one host: with the wait for TLS it is below [`TIME_LIMIT`].
+const ANSWER_LIMIT: Duration = Duration::from_secs(5);
 /// Time limit of the whole search; the server selection timeout of common drivers.
 const SEARCH_LIMIT: Duration = Duration::from_secs(30);
 
@@ -155,10 +157,12 @@ fn ask(url: &ServerUrl, address: &str) -> HelloResult {
     let login = UrlLogin { url: &url, password: &no_password };
     let mut first = None;
     for version in tls_versions(&url) {
-        let answered = check_tls_answer(&url, version, first.as_ref()).and_then(|()| login.greet(version));
+        let answered =
+            check_tls_answer(&url, version, first.as_ref()).and_then(|()| login.greet(version, ANSWER_LIMIT));
         match answered {
             Ok(answer) => return Ok(answer),
             Err(error) if is_unverified(&error) => return Err(HostFailure::Unverified(error.to_string())),
+            Err(error) if is_final(&url, version, &error) => return Err(other(error.to_string())),
             Err(error) => first = first.or(Some(error)),
         }
     }

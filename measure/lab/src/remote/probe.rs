@@ -12,7 +12,7 @@ use ciphertoll_wire::session::ServerInfo;
 use ciphertoll_wire::{Secret, mongodb};
 use serde_json::{Map, Value, json};
 
-use super::connection::{UrlLogin, check_tls_answer, is_unverified, tls_versions, unverified};
+use super::connection::{UrlLogin, check_tls_answer, is_final, is_unverified, tls_versions, unverified};
 use super::member::{self, ChosenMember};
 use crate::documents::commands::{self, command};
 use crate::error::Error;
@@ -156,7 +156,9 @@ fn attempt(
     let url = login.url;
     let answered = check_tls_answer(url, tls_version, last_refusal);
     match answered.and_then(|()| login.connect(tls_version, url.database.as_deref(), None)) {
-        Err(error) if error.is_too_many_connections() => Err(unreachable_server(name, &error)),
+        Err(error) if error.is_too_many_connections() || is_final(url, tls_version, &error) => {
+            Err(unreachable_server(name, &error))
+        }
         Err(error) if is_unverified(&error) => Err(unverified(name, url, error.to_string())),
         Err(error @ ciphertoll_net::Error::TlsSettings(_)) => {
             Err(Error::UrlTls { name: name.to_owned(), reason: error.to_string() })

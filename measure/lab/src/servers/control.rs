@@ -128,6 +128,7 @@ impl ControlLogin {
     /// For PostgreSQL, by peer authentication.
     pub(crate) fn postgres(socket: &Path, user: &str, database: &str) -> Self {
         let login = postgres::PostgresLogin {
+            startup: Vec::new(),
             user: user.to_owned(),
             password: Secret::new(Vec::new()),
             database: Some(database.to_owned()),

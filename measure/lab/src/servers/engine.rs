@@ -119,6 +119,8 @@ pub(crate) struct LoginRequest<'a> {
     pub(crate) database: Option<&'a str>,
     pub(crate) over_unix_socket: bool,
     pub(crate) with_tls: bool,
+    /// Parameters of PostgreSQL's startup message.
+    pub(crate) startup: &'a [(String, String)],
 }
 
 /// How the sidecar gets the password of its server login.
@@ -137,8 +139,10 @@ pub(crate) struct UrlSyntax {
     pub(crate) scheme: &'static str,
     /// The option that names the CA file.
     pub(crate) ca_option: &'static str,
-    /// The options that verify less of the server's certificate, for errors.
-    pub(crate) weaker_options: &'static str,
+    /// The option with which the name in the server's certificate is not verified, for errors.
+    pub(crate) without_name: &'static str,
+    /// That with which nothing is verified.
+    pub(crate) unverified: &'static str,
 }
 
 /// A database engine. Methods that most engines do not need have a default.

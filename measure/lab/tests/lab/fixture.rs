@@ -186,6 +186,7 @@ fn login(server: &Server, user: String, password: Secret, way: Way) -> Login {
             ..mysql::MySqlLogin::new(user, password)
         })),
         Engine::Postgres => Login::Postgres(Arc::new(postgres::PostgresLogin {
+            startup: Vec::new(),
             user,
             password,
             database,

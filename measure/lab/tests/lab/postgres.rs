@@ -107,6 +107,7 @@ fn connect(
     let stored = fs::read(&account.password_file).expect("the password is readable");
     let binds = matches!(auth, Auth::Scram { binding: ChannelBinding::ServerEndPoint, .. });
     let login = postgres::PostgresLogin {
+        startup: Vec::new(),
         user: account.user,
         password: Secret::new(password.map_or(stored, <[u8]>::to_vec)),
         database: Some(server.database().to_owned()),

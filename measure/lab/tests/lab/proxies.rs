@@ -116,6 +116,7 @@ impl LinkedServer {
 fn visit(running: &RunningProxy, account: &ClientAccount, database: &str) -> String {
     let Endpoint::Unix(socket) = running.endpoint() else { panic!("a unix socket in front") };
     let login = postgres::PostgresLogin {
+        startup: Vec::new(),
         user: account.user.clone(),
         password: Secret::new(fs::read(&account.password_file).expect("the password")),
         database: Some(database.to_owned()),

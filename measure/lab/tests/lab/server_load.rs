@@ -117,6 +117,7 @@ fn open_connections_of_the_performance_schema_are_listed() {
 fn as_owner(server: &Server, statements: &[&str]) {
     let Endpoint::Unix(socket) = server.unix_endpoint() else { panic!("no socket") };
     let login = postgres::PostgresLogin {
+        startup: Vec::new(),
         user: "ciphertoll".to_owned(),
         password: Secret::new(Vec::new()),
         database: Some(server.database().to_owned()),

@@ -56,7 +56,7 @@ impl TestClient {
             ContextSource::Shared(tls::Context::build(&settings).expect("a TLS context"))
         });
         let login = self.login(server, &account);
-        Dialer { address, login, tls: context, transport: Transport::Blocking }
+        Dialer { address, login, tls: context, transport: Transport::BLOCKING }
     }
 
     pub(crate) fn connect(
@@ -86,6 +86,7 @@ impl TestClient {
                 ..mysql::MySqlLogin::new(user, password)
             })),
             Engine::Postgres => Login::Postgres(Arc::new(postgres::PostgresLogin {
+                startup: Vec::new(),
                 user,
                 password,
                 database,

@@ -29,6 +29,7 @@ fn spec() -> TrialSpec {
         user: "toll".to_owned(),
         password_file: PathBuf::from("/nowhere"),
         database: None,
+        startup: Vec::new(),
         documents: None,
         tls: None,
         work: TrialOperation::Connect,

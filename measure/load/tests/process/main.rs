@@ -83,6 +83,7 @@ fn spec(directory: &Path) -> TrialSpec {
         user: "toll".to_owned(),
         password_file,
         database: None,
+        startup: Vec::new(),
         documents: None,
         tls: None,
         work: TrialOperation::Connect,

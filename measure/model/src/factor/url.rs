@@ -4,13 +4,14 @@
 use std::fmt;
 use std::path::Path;
 use std::str::FromStr;
+use std::time::Duration;
 
 use ciphertoll_vocabulary::{SqlFamily, SqlPlace, SqlUrl, Verification};
 
 pub use self::documents::UrlHost;
 use self::documents::{DocumentsParts, DocumentsUrl};
-use self::parts::TlsFiles;
 pub use self::parts::{TlsDemand, UrlError, UrlFileContent, UrlFileOption, UrlPlace, UrlTls};
+use self::parts::{TlsFiles, is_limit, time_limit};
 use super::{Engine, as_text};
 
 pub(super) mod documents;
@@ -40,6 +41,10 @@ pub struct ServerUrl {
     /// The engine's default if absent.
     pub database: Option<String>,
     pub tls: UrlTls,
+    /// The time limit of a login; the program's if absent.
+    pub connect_timeout: Option<Duration>,
+    /// Parameters of PostgreSQL's startup message.
+    pub startup: Vec<(String, String)>,
     pub documents: Option<Box<DocumentsUrl>>,
 }
 
@@ -124,9 +129,21 @@ impl FromStr for ServerUrl {
     fn from_str(text: &str) -> Result<Self, UrlError> {
         // Checked first: a list of hosts with ports is not a standard URL.
         if documents::is_one(text) {
-            let DocumentsParts { engine, user, place, database, tls, documents } = documents::parse(text)?;
+            let DocumentsParts { engine, user, place, database, tls, connect_timeout, documents } =
+                documents::parse(text)?;
             let (text, documents) = (text.to_owned(), Some(Box::new(documents)));
-            return Ok(Self { text, engine, user, place, database, tls, documents });
+            let startup = Vec::new();
+            return Ok(Self {
+                text,
+                engine,
+                user,
+                place,
+                database,
+                tls,
+                connect_timeout,
+                startup,
+                documents,
+            });
         }
         let scheme = SqlUrl::scheme(text).map_err(|_| UrlError::Shape)?;
         let known = SCHEMES.iter().find(|(known, ..)| *known == scheme);
@@ -149,7 +166,9 @@ impl FromStr for ServerUrl {
             tls.ca_file = None;
         }
         let (text, engine, database) = (text.to_owned(), *engine, url.database);
-        Ok(Self { text, engine, user: url.user, place, database, tls, documents: None })
+        let (user, connect_timeout, startup) =
+            (url.user, options.connect_timeout.filter(is_limit), options.startup);
+        Ok(Self { text, engine, user, place, database, tls, connect_timeout, startup, documents: None })
     }
 }
 
@@ -165,6 +184,10 @@ as_text!(ServerUrl);
 struct Options {
     demand: Option<TlsDemand>,
     files: TlsFiles,
+    connect_timeout: Option<Duration>,
+    startup: Vec<(String, String)>,
+    /// Accepted options without an effect.
+    unused: Vec<&'static str>,
 }
 
 /// The option names of an engine's own clients.
@@ -174,6 +197,12 @@ struct OptionNames {
     mode: &'static str,
     /// Options that name the place.
     place: &'static [&'static str],
+    /// The option for the time limit of a login, and its unit.
+    connect_timeout: (&'static str, Duration),
+    /// Options that are sent to the server.
+    startup: &'static [&'static str],
+    /// Options that change nothing if they have one of these values; any value if there are none.
+    unused: &'static [(&'static str, &'static [&'static str])],
     files: &'static [UrlFileOption],
     /// The TLS modes: disabled; required; CA verified; CA and name verified; both with and without TLS, which is our
     /// extension.
@@ -192,6 +221,9 @@ const POSTGRES: OptionNames = OptionNames {
     family: SqlFamily::Postgres,
     mode: "sslmode",
     place: &["host", "port"],
+    connect_timeout: ("connect_timeout", Duration::from_secs(1)),
+    startup: &["application_name", "options"],
+    unused: POSTGRES_UNUSED,
     files: &[
         UrlFileOption::new("sslrootcert", UrlFileContent::Authorities),
         UrlFileOption::new("sslcert", UrlFileContent::Certificate),
@@ -205,10 +237,40 @@ const POSTGRES: OptionNames = OptionNames {
     system_authorities: Some("system"),
 };
 
+/// Those of libpq whose named values are what ciphertoll does, or that concern only idle connections and Kerberos.
+const POSTGRES_UNUSED: &[(&str, &[&str])] = &[
+    ("fallback_application_name", &[]),
+    ("client_encoding", &["UTF8", "utf8", "UTF-8", "utf-8"]),
+    ("channel_binding", &["prefer"]),
+    ("gssencmode", &["disable", "prefer"]),
+    ("sslcompression", &["0"]),
+    ("sslnegotiation", &["postgres"]),
+    ("target_session_attrs", &["any"]),
+    ("load_balance_hosts", &["disable"]),
+    ("keepalives", &[]),
+    ("keepalives_idle", &[]),
+    ("keepalives_interval", &[]),
+    ("keepalives_count", &[]),
+    ("tcp_user_timeout", &[]),
+    ("krbsrvname", &[]),
+    ("gsslib", &[]),
+];
+
+/// Those of MySQL Shell.
+const MYSQL_UNUSED: &[(&str, &[&str])] = &[
+    ("compression", &["DISABLED", "disabled", "0", "false"]),
+    ("connection-attributes", &[]),
+    ("get-server-public-key", &["true", "1"]),
+];
+
 const MYSQL: OptionNames = OptionNames {
     family: SqlFamily::MySql,
     mode: "ssl-mode",
     place: &["socket"],
+    // That of URLs of MySQL Shell.
+    connect_timeout: ("connect-timeout", Duration::from_millis(1)),
+    startup: &[],
+    unused: MYSQL_UNUSED,
     files: &[
         UrlFileOption::new("ssl-ca", UrlFileContent::Authorities),
         UrlFileOption::new("ssl-cert", UrlFileContent::Certificate),
@@ -224,7 +286,9 @@ const MYSQL: OptionNames = OptionNames {
 impl OptionNames {
     fn options(&self) -> String {
         let files = self.files.iter().map(|option| option.name);
-        [self.mode].into_iter().chain(files).chain(self.place.iter().copied()).collect::<Vec<_>>().join(", ")
+        let others = self.place.iter().chain(self.startup).copied();
+        let all = [self.mode].into_iter().chain(files).chain(others).chain([self.connect_timeout.0]);
+        all.collect::<Vec<_>>().join(", ")
     }
 
     fn anyones_certificate(&self, verification: Verification) -> UrlError {
@@ -245,9 +309,24 @@ impl Options {
         if let Some(option) = words.files.iter().find(|option| option.name == name) {
             return self.files.take(*option, value);
         }
+        let (timeout, unit) = words.connect_timeout;
         if name == words.mode {
             once(self.demand.is_none(), words.mode)?;
             self.demand = Some(demand(words, name, value)?);
+        } else if name == timeout {
+            once(self.connect_timeout.is_none(), timeout)?;
+            self.connect_timeout = Some(time_limit(timeout, value, unit)?);
+        } else if let Some(own) = words.startup.iter().find(|known| **known == name) {
+            once(self.startup.iter().all(|(known, _)| known != own), own)?;
+            self.startup.push((name.to_owned(), value.to_owned()));
+        } else if let Some((own, values)) = words.unused.iter().find(|(known, _)| *known == name) {
+            once(!self.unused.contains(own), own)?;
+            if !values.is_empty() && !values.contains(&value) {
+                let (option, value) = (name.to_owned(), value.to_owned());
+                let expected = "ciphertoll supports only the default of the server's own clients";
+                return Err(UrlError::Value { option, value, expected });
+            }
+            self.unused.push(own);
         } else {
             return Err(UrlError::Option { option: name.to_owned(), known: words.options() });
         }

@@ -22,6 +22,10 @@ pub const LOOKS: [u32; 5] = [6, 10, 15, 20, 30];
 
 /// The default rate limit of connects to a server at a URL.
 pub const SAFE_CONNECTS_PER_S: u32 = 20;
+/// The default rate limit of operations on open connections to a server at a URL.
+pub const SAFE_OPERATIONS_PER_S: u32 = 1_000;
+/// The default limit of the bytes of results of a server at a URL.
+const SAFE_BYTES_PER_S: u32 = 16 << 20;
 /// The default maximum of clients of a server at a URL.
 pub const SAFE_CLIENTS: u16 = 4;
 
@@ -79,6 +83,10 @@ pub struct Plan {
     /// Rate limit of operations on a server at a URL; see [`Plan::rate_limit_per_s`].
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max_rate: Option<u32>,
+    /// The same without [`Plan::max_rate`], for operations on open connections. Absent in records of earlier builds, which
+    /// had none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub max_operations: Option<u32>,
     /// Hosts that the clients are divided over; this machine if empty.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub load_hosts: Vec<LoadHosts>,
@@ -213,11 +221,16 @@ impl Plan {
     }
 
     /// The rate limit for clients of `cell` in a closed loop. A server at a URL has one by default, so that it is not
-    /// flooded with connects by accident.
+    /// flooded by accident.
     pub fn rate_limit_per_s(&self, cell: &Cell) -> Option<u32> {
-        let connects = cell.workload.connection_use() == ConnectionUse::PerOperation;
         cell.treatment.server.url.as_ref()?;
-        self.max_rate.or(connects.then_some(SAFE_CONNECTS_PER_S))
+        self.max_rate.or_else(|| match (cell.workload.connection_use(), cell.workload) {
+            (ConnectionUse::PerOperation, _) => Some(SAFE_CONNECTS_PER_S),
+            (ConnectionUse::Pooled, Workload::BulkRead { bytes }) => {
+                Some(self.max_operations?.min(SAFE_BYTES_PER_S / bytes.number()).max(1))
+            }
+            (ConnectionUse::Pooled, _) => self.max_operations,
+        })
     }
 
     /// Baselines whose capacity must be measured first, as cells have a pace relative to it.

@@ -2,8 +2,8 @@
 
 use crate::duration::Span;
 use crate::{
-    Bytes, Clients, Engine, Grid, Link, LinkShape, Path, Queries, QueryLanguage, ServerLevel, Size, Spec,
-    Workload,
+    Bytes, Clients, Engine, Grid, Link, LinkShape, Path, Queries, QueryLanguage, SAFE_CLIENTS, ServerLevel,
+    Size, Spec, TlsVersion, Workload,
 };
 
 use crate::presets::preset::{Measures, Preset};
@@ -36,7 +36,9 @@ const RTTS_MS: [u32; 2] = [10, 45];
 
 fn spec(servers: &[ServerLevel], size: Size) -> Spec {
     let sql = servers.iter().filter(|server| server.engine.query_language() == QueryLanguage::Sql);
-    let grids = sql.flat_map(grids).collect();
+    let grids =
+        sql.flat_map(|server| if server.url.is_some() { grids_at_url(server) } else { grids(server) });
+    let grids = grids.collect();
     // A role's CPU time is reported from 200 ms on.
     let trial_time = match size {
         Size::Smoke => None,
@@ -80,6 +82,31 @@ fn grids(server: &ServerLevel) -> Vec<Grid> {
     ]
 }
 
+/// What the server at a URL has: its own key, and no link, proxy or tunnel of ours.
+fn grids_at_url(server: &ServerLevel) -> Vec<Grid> {
+    let several = Queries::new(SEVERAL).map(|queries| Workload::ConnectQuery { queries });
+    let rows = ROW_BYTES.iter().filter_map(|bytes| Some(Workload::BulkRead { bytes: Bytes::new(*bytes)? }));
+    let path = match server.url.as_ref().and_then(|url| url.host()) {
+        Some(_) => {
+            [&[Path::Plain][..], &[TlsVersion::Tls13, TlsVersion::Tls12].map(Path::tls_as_served)].concat()
+        }
+        None => vec![Path::Unix],
+    };
+    let grid = |workload: Vec<Workload>, clients: &[u16]| Grid {
+        server: vec![server.clone()],
+        path: path.clone(),
+        workload,
+        clients: clients.iter().filter_map(|count| Clients::new(*count)).collect(),
+        ..Grid::default()
+    };
+    let queries = [Workload::CONNECT_QUERY].into_iter().chain(several);
+    vec![
+        grid([Workload::Connect].into_iter().chain(queries).collect(), &[FEW]),
+        grid(vec![Workload::Connect], &[SAFE_CLIENTS]),
+        grid([Workload::PointSelect].into_iter().chain(rows).collect(), &[FEW]),
+    ]
+}
+
 #[cfg(test)]
 mod tests {
     use std::time::Duration;
@@ -87,6 +114,19 @@ mod tests {
     use crate::Plan;
 
     use super::*;
+
+    #[test]
+    fn a_server_at_a_url_is_measured_with_its_own_tls() {
+        let paths = |url: &str| {
+            let plan = Plan::new(&spec(&[format!("st={url}").parse().unwrap()], Size::Small), 1).unwrap();
+            let paths: std::collections::BTreeSet<String> =
+                plan.cells.iter().map(|cell| cell.treatment.path.to_string()).collect();
+            paths.into_iter().collect::<Vec<_>>().join(" ")
+        };
+        assert_eq!(paths("postgres://a@h?sslmode=compare"), "plain tls1.2 tls1.3");
+        assert_eq!(paths("postgres://a@h?sslmode=verify-full"), "tls1.2 tls1.3");
+        assert_eq!(paths("mysql://a@localhost?socket=/s"), "unix");
+    }
 
     #[test]
     fn every_term_of_one_server_takes_less_than_ten_minutes() {

@@ -333,6 +333,7 @@ fn trial_spec() -> impl Strategy<Value = TrialSpec> {
             endpoint,
             password_file: user.clone().into(),
             user,
+            startup: Vec::new(),
             documents: database.clone().map(|auth_source| DocumentsLogin {
                 auth_source,
                 mechanism: LoginMechanism::X509,

@@ -4,8 +4,8 @@ use std::net::Ipv6Addr;
 
 use ciphertoll_model::{
     Auth, DocumentsLogin, Limitations, LoginMechanism, Plan, Prepare, ReadPreference, Refusal, Refused,
-    SAFE_CONNECTS_PER_S, ServerLevel, ServerUrl, SetConnection, Spec, SpecError, TlsVersion, UrlError,
-    UrlHost, Workload,
+    SAFE_CONNECTS_PER_S, SAFE_OPERATIONS_PER_S, ServerLevel, ServerUrl, SetConnection, Spec, SpecError,
+    TlsVersion, UrlError, UrlHost, Workload,
 };
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use proptest::prelude::*;
@@ -156,7 +156,7 @@ fn connects_are_few_unless_more_are_asked_for() {
         [0, 3].map(|cell| plan.rate_limit_per_s(&plan.cells[cell]))
     };
     let mut spec = quick("mysql://app@db.example");
-    assert_eq!(limits(&spec), [Some(SAFE_CONNECTS_PER_S), None]);
+    assert_eq!(limits(&spec), [Some(SAFE_CONNECTS_PER_S), Some(SAFE_OPERATIONS_PER_S)]);
     spec.max_rate = Some(500);
     assert_eq!(limits(&spec), [Some(500); 2]);
     spec = Spec { max_rate: Some(500), ..Spec::quick(&[ServerLevel::of(ciphertoll_model::Engine::MariaDb)]) };

@@ -87,7 +87,8 @@ fn the_summary_says_what_happens_to_external_servers() {
     let said = |spec: &Spec| plan_summary(&Plan::new(spec, 1).unwrap()).lines().last().unwrap().to_owned();
     assert_eq!(
         said(&spec),
-        "Connects to staging with up to 4 clients at a time, at most 20 connects per second."
+        "Connects to staging with up to 4 clients at a time, at most 20 connects/s, 1000 queries/s and 16.4 MB/s of \
+         results. Its CPU time is not measured: add --server-host ssh:db.example."
     );
     spec.max_rate = Some(100);
     spec.prepare = ciphertoll_model::Prepare::Yes;
@@ -95,8 +96,8 @@ fn the_summary_says_what_happens_to_external_servers() {
     spec.grids[0].server.push("mariadb".parse().unwrap());
     assert_eq!(
         said(&spec),
-        "Connects to staging with up to 4 clients at a time, at most 100 operations per second; tables are created in its database \
-         ciphertoll. Private servers are started as well."
+        "Connects to staging with up to 4 clients at a time, at most 100 connects/s and 100 queries/s; tables are created in its \
+         database ciphertoll. Its CPU time is not measured: add --server-host ssh:db.example. Private servers are started as well."
     );
 }
 

@@ -16,6 +16,7 @@ mod resumption;
 mod rustls;
 mod session;
 mod settings;
+mod unverified;
 
 pub use ciphertoll_vocabulary::{
     Group, Identity, SecurityLevel, ServerKey, Suite, TlsLibrary, TlsVersion, Verification,

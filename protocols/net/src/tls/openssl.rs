@@ -24,6 +24,7 @@ use super::memory::MemoryBuffers;
 use super::observed::ObservedHandshake;
 use super::session::{Decrypted, Filled, Handshake, Negotiated, TlsContext, TlsSession};
 use super::settings::{PeerName, Resumption, ResumptionMethod, Settings, TrustAnchors, alpn_length};
+use super::unverified;
 use crate::Error;
 use crate::buffer::Buffer;
 
@@ -92,7 +93,7 @@ impl OpenSslContext {
         offer(&mut builder, settings)?;
         match settings.verification {
             Verification::Full | Verification::Authority => {
-                builder.set_verify(SslVerifyMode::PEER);
+                builder.set_verify_callback(SslVerifyMode::PEER, unverified::remember);
                 load_authorities(&mut builder, &settings.anchors)?;
             }
             Verification::Off => builder.set_verify(SslVerifyMode::NONE),
@@ -184,7 +185,7 @@ impl OpenSslSession {
                 HandshakeSide::Client => "server",
                 HandshakeSide::Server => "client",
             };
-            let reason = verified.error_string();
+            let reason = unverified::take(verified).unwrap_or_else(|| verified.error_string().to_owned());
             return Error::Tls(format!("the {whose}'s certificate does not verify: {reason}"));
         }
         let reason = error

@@ -22,6 +22,7 @@ fn expect_end(driver: Driver, error: &Error) {
         }
         Error::Unresolved { .. }
         | Error::TimedOut { .. }
+        | Error::OtherProtocol { .. }
         | Error::Tls(_)
         | Error::TlsSettings(_)
         | Error::Protocol(_) => false,

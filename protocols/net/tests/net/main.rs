@@ -11,6 +11,7 @@ mod hosts;
 mod login;
 mod mongodb;
 mod negotiated;
+mod other_protocol;
 mod phases;
 mod postgres;
 mod postgres_server;

@@ -21,6 +21,7 @@ const ALPN_LIST: &[u8] = b"\x0apostgresql";
 
 fn login(encryption: PostgresTlsMode, channel_binding: ChannelBinding) -> Login {
     Login::Postgres(Arc::new(postgres::PostgresLogin {
+        startup: Vec::new(),
         user: USER.to_owned(),
         password: Secret::new(PASSWORD.to_vec()),
         database: Some(DATABASE.to_owned()),

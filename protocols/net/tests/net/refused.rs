@@ -29,9 +29,13 @@ fn refuse(driver: Driver, authority: &Authority, tls: ServerTls, settings: &Sett
 }
 
 #[track_caller]
-fn expect_certificate(outcome: (String, String), reason: &str, alert: &str) {
+fn expect_certificate(outcome: (String, String), offer: Offer, reason: &str, alert: &str) {
     let (message, servers_view) = outcome;
-    assert_eq!(message, format!("TLS: the server's certificate does not verify: {reason}"));
+    // The verifier of rustls, which only measurements use, has no details.
+    let (words, _) = reason.split_once(':').unwrap_or((reason, ""));
+    let reason = if offer.library == TlsLibrary::Rustls { words } else { reason };
+    let expected = format!("TLS: the server's certificate does not verify: {reason}");
+    assert!(message.starts_with(&expected), "{message}");
     assert!(servers_view.contains(alert), "the server was told: {servers_view}");
 }
 
@@ -54,17 +58,17 @@ fn certificates_of_another_authority() {
 fn certificates_for_another_name() {
     let authority = Authority::new();
     let names = [
-        ("db.example", "hostname mismatch"),
-        ("localhost.example", "hostname mismatch"),
-        ("127.0.0.2", "IP address mismatch"),
-        ("::1", "IP address mismatch"),
+        ("db.example", "hostname mismatch: it is for localhost, 127.0.0.1"),
+        ("localhost.example", "hostname mismatch: it is for localhost, 127.0.0.1"),
+        ("127.0.0.2", "IP address mismatch: it is for localhost, 127.0.0.1"),
+        ("::1", "IP address mismatch: it is for localhost, 127.0.0.1"),
     ];
     for driver in Driver::ALL {
         for offer in Offer::ALL {
             for (name, reason) in names {
                 let settings = Settings { peer: PeerName::from(name), ..authority.settings(offer) };
                 let outcome = refuse(driver, &authority, ServerTls::default(), &settings);
-                expect_certificate(outcome, reason, "bad certificate");
+                expect_certificate(outcome, offer, reason, "bad certificate");
             }
         }
     }
@@ -74,8 +78,8 @@ fn certificates_for_another_name() {
 fn certificates_out_of_their_time() {
     let authority = Authority::new();
     let times = [
-        (Validity::Expired, "certificate has expired", "certificate expired"),
-        (Validity::NotYet, "certificate is not yet valid", "bad certificate"),
+        (Validity::Expired, "certificate has expired: CN=localhost was valid until ", "certificate expired"),
+        (Validity::NotYet, "certificate is not yet valid: CN=localhost is valid from ", "bad certificate"),
     ];
     for driver in Driver::ALL {
         for offer in Offer::ALL {
@@ -84,7 +88,7 @@ fn certificates_out_of_their_time() {
                 let alert = if offer.library == TlsLibrary::Rustls { "certificate expired" } else { alert };
                 let tls = ServerTls { validity, ..ServerTls::default() };
                 let outcome = refuse(driver, &authority, tls, &authority.settings(offer));
-                expect_certificate(outcome, reason, alert);
+                expect_certificate(outcome, offer, reason, alert);
             }
         }
     }

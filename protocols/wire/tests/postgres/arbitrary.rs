@@ -27,6 +27,7 @@ fn messages() -> impl Strategy<Value = Vec<u8>> {
 
 fn run_connect(encryption: PostgresTlsMode, bytes: &[u8]) {
     let login = PostgresLogin {
+        startup: Vec::new(),
         user: "toll".to_owned(),
         password: Secret::new(b"secret".to_vec()),
         database: None,

@@ -16,6 +16,7 @@ use crate::fake_server::{
 
 fn login(password: &str, encryption: PostgresTlsMode) -> PostgresLogin {
     PostgresLogin {
+        startup: Vec::new(),
         user: USER.to_owned(),
         password: Secret::new(password.as_bytes().to_vec()),
         database: None,
@@ -269,6 +270,7 @@ fn preferred_channel_binding_is_used_if_offered() {
 #[test]
 fn preferred_channel_binding_needs_a_hash() {
     let login = PostgresLogin {
+        startup: Vec::new(),
         channel_binding: ChannelBinding::Preferred,
         ..login(PASSWORD, PostgresTlsMode::DirectTls)
     };

@@ -15,6 +15,7 @@ use crate::fake_server::{FakeServer, ITERATIONS, PASSWORD, USER, join, scram};
 
 fn login() -> Arc<PostgresLogin> {
     Arc::new(PostgresLogin {
+        startup: Vec::new(),
         user: USER.to_owned(),
         password: Secret::new(PASSWORD.as_bytes().to_vec()),
         database: Some("shop".to_owned()),

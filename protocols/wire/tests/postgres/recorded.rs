@@ -97,6 +97,7 @@ fn within(rows: u64, affected_rows: u64, row_bytes: u64) -> ExchangeSummary {
 #[test]
 fn login() {
     let login = PostgresLogin {
+        startup: Vec::new(),
         user: "md5user".to_owned(),
         password: Secret::new(b"correct horse".to_vec()),
         database: Some("postgres".to_owned()),

@@ -16,6 +16,7 @@ use crate::{answers::Answer, fake_server::welcome};
 
 fn postgres_login(encryption: postgres::PostgresTlsMode, channel_binding: ChannelBinding) -> Login {
     Login::Postgres(Arc::new(postgres::PostgresLogin {
+        startup: Vec::new(),
         user: "toll".to_owned(),
         password: Secret::new(Vec::new()),
         database: None,

@@ -87,6 +87,7 @@ impl Postgres {
             _ => ChannelBinding::Preferred,
         };
         Arc::new(PostgresLogin {
+            startup: Vec::new(),
             user: user.to_owned(),
             password,
             database: database.map(ToOwned::to_owned),

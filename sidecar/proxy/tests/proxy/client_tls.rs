@@ -185,6 +185,7 @@ fn direct(fixture: &mut Fixture) {
             identity: None,
         };
         let login = Login::Postgres(Arc::new(postgres::PostgresLogin {
+            startup: Vec::new(),
             user: proxy.user.clone(),
             password: Secret::new(fixture.password()),
             database: Some(proxy.database.clone()),

@@ -339,6 +339,7 @@ pub(crate) fn client_at(socket: &Path, user: &str, database: &str) -> Result<Cli
 
 fn login(user: &str, password: Vec<u8>, database: &str) -> Login {
     Login::Postgres(Arc::new(postgres::PostgresLogin {
+        startup: Vec::new(),
         user: user.to_owned(),
         password: Secret::new(password),
         database: Some(database.to_owned()),

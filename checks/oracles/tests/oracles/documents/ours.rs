@@ -41,7 +41,7 @@ impl Ours {
     pub(super) fn connect(visit: &Visit) -> Outcome<Self> {
         let tls = visit.tls.as_ref().map(|tls| ContextSource::Shared(ours::context(tls)));
         let (address, login) = (visit.address.clone(), ours::login(visit));
-        let dialer = Dialer { address, login, tls, transport: Transport::Blocking };
+        let dialer = Dialer { address, login, tls, transport: Transport::BLOCKING };
         let mut connecting = dialer.dial(None).map_err(failure)?;
         loop {
             match connecting.advance(Readiness::Readable).map_err(failure)? {

@@ -61,6 +61,7 @@ impl ProxyProbe {
             database: Some(start.server.database()),
             over_unix_socket: matches!(endpoint, Endpoint::Unix(_)),
             with_tls: false,
+            startup: &[],
         });
         Self { control: ControlLogin::new(address, login), engine }
     }

@@ -23,7 +23,8 @@ pub(super) const PROXY_SOCKET: &str = "mongodb-27017.sock";
 pub(super) const URL_SYNTAX: UrlSyntax = UrlSyntax {
     scheme: "mongodb",
     ca_option: "tlsCAFile",
-    weaker_options: "tlsAllowInvalidHostnames=true (no name) or tlsInsecure=true (nothing)",
+    without_name: "tlsAllowInvalidHostnames=true",
+    unverified: "tlsInsecure=true",
 };
 
 /// Fails if the server does not support the version or the start of `path`.

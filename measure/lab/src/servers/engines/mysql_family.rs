@@ -62,7 +62,8 @@ pub(super) const SHARED_PROPERTIES: EngineProperties = EngineProperties {
     url_syntax: UrlSyntax {
         scheme: "mysql",
         ca_option: "ssl-ca",
-        weaker_options: "ssl-mode=VERIFY_CA (with ssl-ca; no name) or ssl-mode=REQUIRED (nothing)",
+        without_name: "ssl-mode=VERIFY_CA (with ssl-ca)",
+        unverified: "ssl-mode=REQUIRED (without ssl-ca)",
     },
     sidecar_password: SidecarPassword::Variable("MYSQL_PWD"),
 };

@@ -3,11 +3,15 @@
 
 use std::fmt;
 use std::str::FromStr;
+use std::time::Duration;
 
 use ciphertoll_vocabulary::{ReadPreference, Verification};
 use serde::{Deserialize, Serialize};
 
-use super::parts::{TlsDemand, TlsFiles, UrlError, UrlFileContent, UrlFileOption, UrlPlace, UrlTls, decoded};
+use super::parts::{
+    TlsDemand, TlsFiles, UrlError, UrlFileContent, UrlFileOption, UrlPlace, UrlTls, decoded, is_limit,
+    time_limit,
+};
 use crate::factor::Engine;
 
 /// Schemes with their engine. Drivers know only the first; the other records which engine answered.
@@ -22,6 +26,7 @@ const AUTH_SOURCE: &str = "admin";
 /// Characters that database names cannot contain.
 const NOT_IN_DATABASES: [char; 6] = ['/', '\\', '.', ' ', '"', '$'];
 const DIRECT: &str = "directConnection";
+const CONNECT_TIMEOUT: &str = "connectTimeoutMS";
 const CA_FILE: &str = "tlsCAFile";
 pub(super) const FILES: &[UrlFileOption] = &[
     UrlFileOption::new(CA_FILE, UrlFileContent::Authorities),
@@ -193,6 +198,7 @@ pub(super) struct DocumentsParts {
     pub(super) place: UrlPlace,
     pub(super) database: Option<String>,
     pub(super) tls: UrlTls,
+    pub(super) connect_timeout: Option<Duration>,
     pub(super) documents: DocumentsUrl,
 }
 
@@ -227,9 +233,10 @@ pub(super) fn parse(text: &str) -> Result<DocumentsParts, UrlError> {
         read_preference: options.read_preference.unwrap_or_default(),
     };
     let replica_set = options.replica_set.take();
+    let connect_timeout = options.connect_timeout.filter(is_limit);
     let tls = options.tls(&place)?;
     let documents = DocumentsUrl { hosts, replica_set, connection, login };
-    Ok(DocumentsParts { engine, user, place, database, tls, documents })
+    Ok(DocumentsParts { engine, user, place, database, tls, connect_timeout, documents })
 }
 
 fn places(text: &str) -> Result<(UrlPlace, Vec<UrlHost>), UrlError> {
@@ -282,9 +289,10 @@ struct Options {
     replica_set: Option<String>,
     read_preference: Option<ReadPreference>,
     direct: Option<bool>,
+    connect_timeout: Option<Duration>,
 }
 
-const KNOWN: [&str; 10] = [
+const KNOWN: [&str; 11] = [
     "tls",
     "ssl",
     "tlsAllowInvalidHostnames",
@@ -295,6 +303,22 @@ const KNOWN: [&str; 10] = [
     "replicaSet",
     "readPreference",
     DIRECT,
+    CONNECT_TIMEOUT,
+];
+/// Options of drivers about pools, monitoring and retries, which one connection does not have.
+const UNUSED: [&str; 12] = [
+    "appName",
+    "heartbeatFrequencyMS",
+    "localThresholdMS",
+    "maxConnecting",
+    "maxIdleTimeMS",
+    "maxPoolSize",
+    "minPoolSize",
+    "retryReads",
+    "retryWrites",
+    "serverSelectionTimeoutMS",
+    "socketTimeoutMS",
+    "waitQueueTimeoutMS",
 ];
 /// There are too many for one line.
 const KNOWN_IN: &str = "the options in docs/measure/url.md";
@@ -308,6 +332,9 @@ impl Options {
         let (name, value) = option.split_once('=').unwrap_or((option, ""));
         if let Some(file) = FILES.iter().find(|file| file.name.eq_ignore_ascii_case(name)) {
             return self.files.take(*file, &decoded(value, "option")?);
+        }
+        if UNUSED.iter().any(|unused| unused.eq_ignore_ascii_case(name)) {
+            return Ok(());
         }
         let Some(name) = KNOWN.into_iter().find(|known| known.eq_ignore_ascii_case(name)) else {
             let known = KNOWN_IN.to_owned();
@@ -340,6 +367,9 @@ impl Options {
             }
             "replicaSet" => self.replica_set = Some(value),
             DIRECT => self.direct = Some(truth()?),
+            CONNECT_TIMEOUT => {
+                self.connect_timeout = Some(time_limit(name, &value, Duration::from_millis(1))?);
+            }
             _ => {
                 let known = ReadPreference::ALL.into_iter().find(|known| known.label() == value);
                 self.read_preference = Some(known.ok_or_else(|| wrong(PREFERENCES))?);

@@ -1,6 +1,7 @@
 //! Parts of URLs of all engines, and what is wrong with a URL.
 
 use std::path::PathBuf;
+use std::time::Duration;
 
 use ciphertoll_vocabulary::{Identity, SqlUrlError, Verification};
 use percent_encoding::percent_decode_str;
@@ -197,4 +198,17 @@ impl TlsFiles {
 
 pub(super) fn decoded(text: &str, what: &'static str) -> Result<String, UrlError> {
     percent_decode_str(text).decode_utf8().map(Into::into).map_err(|_| UrlError::NoText(what))
+}
+
+/// An option's number of `unit`s.
+pub(super) fn time_limit(option: &str, value: &str, unit: Duration) -> Result<Duration, UrlError> {
+    let expected = "write a whole number, or 0 for the default";
+    let wrong = || UrlError::Value { option: option.to_owned(), value: value.to_owned(), expected };
+    let number = value.parse::<u32>().map_err(|_| wrong())?;
+    Ok(unit * number)
+}
+
+/// 0 means no time limit, as in the databases' own clients.
+pub(super) fn is_limit(limit: &Duration) -> bool {
+    !limit.is_zero()
 }

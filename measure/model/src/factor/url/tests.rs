@@ -105,6 +105,24 @@ fn a_certificate_that_anyone_can_get_does_not_suffice() {
     }
 }
 
+#[test]
+fn real_urls_are_accepted() {
+    let seconds = |text: &str| parse(text).unwrap().connect_timeout.map(|limit| limit.as_secs_f64());
+    let pooled = "mongodb://a@h/?retryWrites=true&w=majority&appName=x&maxPoolSize=9&connectTimeoutMS=1500";
+    assert_eq!(seconds(&pooled.replace("w=majority&", "")), Some(1.5));
+    assert!(matches!(parse(pooled), Err(UrlError::Option { option, .. }) if option == "w"));
+    assert_eq!(seconds("mysql://a@h/?connect-timeout=2500&compression=DISABLED"), Some(2.5));
+    assert_eq!(seconds("postgres://a@h/?connect_timeout=0"), None);
+    assert!(parse("postgres://a@h/?connect_timeout=x").is_err());
+    assert!(parse("postgres://a@h/?options=a&options=b").is_err(), "options appears twice");
+    let text = "postgres://a@h/?application_name=x%20y&options=-cgeqo%3Doff&keepalives_idle=9&gssencmode=prefer\
+                &channel_binding=prefer&target_session_attrs=any&client_encoding=UTF8&connect_timeout=7";
+    let url = parse(text).unwrap();
+    let sent = [("application_name", "x y"), ("options", "-cgeqo=off")];
+    assert_eq!(url.startup, sent.map(|(name, value)| (name.to_owned(), value.to_owned())));
+    assert_eq!(seconds(text), Some(7.0));
+}
+
 /// Options of libpq and of MySQL's clients that would protect more, or less, than what is supported.
 #[test]
 fn no_option_is_ignored() {
@@ -127,7 +145,7 @@ fn no_option_is_ignored() {
         "ssl-mode",
     ] {
         let url = parse(&format!("postgres://a@h?{option}=x"));
-        assert!(matches!(url, Err(UrlError::Option { .. })), "{option}");
+        assert!(matches!(url, Err(UrlError::Option { .. } | UrlError::Value { .. })), "{option}");
     }
     for option in [
         "ssl-verify-server-cert",

@@ -24,6 +24,7 @@ use crate::Error;
 use crate::tls::certificate;
 use crate::tls::openssl::{load_authorities, openssl_has_post_quantum, settings_error};
 use crate::tls::settings::{PeerName, Settings};
+use crate::tls::unverified;
 
 /// The curve is that of the scheme in TLS 1.3, and any in TLS 1.2 (RFC 8446, 4.2.3).
 #[derive(Clone, Copy)]
@@ -74,7 +75,7 @@ pub(super) struct OpenSslVerifier {
 
 /// OpenSSL's reason for a rejection.
 #[derive(Debug)]
-struct Rejected(X509VerifyResult);
+struct Rejected(String);
 
 impl OpenSslVerifier {
     /// Reads the authorities.
@@ -111,9 +112,10 @@ impl ServerCertVerifier for OpenSslVerifier {
             chain.push(X509::from_der(intermediate).map_err(failed)?).map_err(failed)?;
         }
         let mut verification = X509StoreContext::new().map_err(failed)?;
-        let (is_verified, result) = verification
+        let (is_verified, result, reason) = verification
             .init(context.cert_store(), &certificate, &chain, |verification| {
-                Ok((verification.verify_cert()?, verification.error()))
+                let (is_verified, result) = (verification.verify_cert()?, verification.error());
+                Ok((is_verified, result, unverified::reason(result, verification.current_cert())))
             })
             .map_err(failed)?;
         // Errors that are left in the thread's queue would end the next TLS client of this thread.
@@ -121,7 +123,7 @@ impl ServerCertVerifier for OpenSslVerifier {
         if is_verified && result == X509VerifyResult::OK {
             return Ok(ServerCertVerified::assertion());
         }
-        Err(CertificateError::Other(OtherError(Arc::new(Rejected(result)))).into())
+        Err(CertificateError::Other(OtherError(Arc::new(Rejected(reason)))).into())
     }
 
     fn verify_tls12_signature(
@@ -221,7 +223,7 @@ fn is_valid(
 
 impl fmt::Display for Rejected {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.write_str(self.0.error_string())
+        formatter.write_str(&self.0)
     }
 }
 

@@ -220,13 +220,15 @@ impl PostgresConnect {
             refuse_early_input(input)?;
         }
         let user = ("user", self.login.user.as_str());
-        let client = [("client_encoding", "UTF8"), ("application_name", APPLICATION_NAME)];
         let database = self.login.database.as_ref().map(|database| ("database", database.as_str()));
         match (&self.purpose, database) {
-            (ConnectPurpose::Use, Some(database)) => {
-                encode_startup(out, &[user, database, client[0], client[1]])?;
+            (ConnectPurpose::Use, database) => {
+                let own = [("client_encoding", "UTF8"), ("application_name", APPLICATION_NAME)];
+                let given = || self.login.startup.iter().map(|(name, value)| (name.as_str(), value.as_str()));
+                let own = own.into_iter().filter(|(name, _)| given().all(|(known, _)| known != *name));
+                let all = [user].into_iter().chain(database).chain(own).chain(given());
+                encode_startup(out, &all.collect::<Vec<_>>())?;
             }
-            (ConnectPurpose::Use, None) => encode_startup(out, &[user, client[0], client[1]])?,
             (ConnectPurpose::Pool, Some(database)) => encode_startup(out, &[user, database])?,
             (ConnectPurpose::Pool, None) => encode_startup(out, &[user])?,
             (ConnectPurpose::Cancel { process_id, key }, _) => {

@@ -12,6 +12,8 @@ pub struct PostgresLogin {
     pub database: Option<String>,
     pub encryption: PostgresTlsMode,
     pub channel_binding: ChannelBinding,
+    /// Parameters of the startup message, such as `options`; they replace our own of the same names.
+    pub startup: Vec<(String, String)>,
 }
 
 /// Whether the connection is encrypted. There is no opportunistic mode.

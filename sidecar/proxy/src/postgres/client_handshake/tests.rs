@@ -99,6 +99,7 @@ fn log_in(
     password: &[u8],
 ) -> (HandshakeStep<StartupRequest>, Result<(), Error>) {
     let login = PostgresLogin {
+        startup: Vec::new(),
         user: user.to_owned(),
         password: Secret::new(password.to_vec()),
         database: None,

@@ -65,7 +65,8 @@ const PROPERTIES: EngineProperties = EngineProperties {
     url_syntax: UrlSyntax {
         scheme: "postgres",
         ca_option: "sslrootcert",
-        weaker_options: "sslmode=verify-ca (with sslrootcert; no name) or sslmode=require (nothing)",
+        without_name: "sslmode=verify-ca (with sslrootcert)",
+        unverified: "sslmode=require (without sslrootcert)",
     },
     sidecar_password: SidecarPassword::PgPass,
 };
@@ -300,6 +301,7 @@ impl ServerEngine for Postgres {
             (postgres::PostgresTlsMode::Plain, postgres::ChannelBinding::Disabled)
         };
         Login::Postgres(Arc::new(postgres::PostgresLogin {
+            startup: request.startup.to_vec(),
             user: request.user.to_owned(),
             password: request.password.clone(),
             database: request.database.map(ToOwned::to_owned),
