@@ -2,10 +2,11 @@
 
 use ciphertoll_lab::server_load::ServerLoad;
 use ciphertoll_lab::{Passwords, server_load};
-use ciphertoll_model::{Engine, ExitCode};
+use ciphertoll_model::{Engine, ExitCode, ServerUrl};
 use ciphertoll_record::Record;
-use ciphertoll_report::{AdviceReport, CostReport, CurrentTransport};
+use ciphertoll_report::{AdviceReport, CostReport};
 use ciphertoll_stats::RunFacts;
+use ciphertoll_stats::advice::ConnectionShares;
 use ciphertoll_stats::cost::{CostModel, Load};
 
 use crate::arguments::{AdviseArguments, LoadArguments};
@@ -31,12 +32,16 @@ pub(crate) fn advise(arguments: &AdviseArguments) -> Result<ExitCode, Failure> {
     }
     let costs = CostReport { run: &name, facts: &facts, model: &model, load: &load };
     require_profiles(&costs)?;
+    let today = counted.as_ref().map(|counted| shares(&counted.load));
     let advice = AdviceReport {
         costs,
         needs: &arguments.need,
         core_price: arguments.core_price,
         load_source: counted.as_ref().map(|counted| counted.sentence.as_str()),
-        current: counted.as_ref().and_then(|counted| current_transport(&counted.load)),
+        today: today.as_ref(),
+        url: counted.as_ref().map(|counted| &counted.url),
+        optimize: arguments.optimize,
+        worth: arguments.worth(),
     };
     let document = if arguments.json {
         ciphertoll_report::advice_json(&advice)?
@@ -50,6 +55,7 @@ pub(crate) fn advise(arguments: &AdviseArguments) -> Result<ExitCode, Failure> {
 struct Counted {
     load: ServerLoad,
     sentence: String,
+    url: ServerUrl,
 }
 
 /// Reads the counters, and leaves only configurations of the same engine in the model.
@@ -78,7 +84,7 @@ fn count(
     tell(&format!("reading the counters of {name} twice"));
     let load = server_load::read(&name, url, &passwords, arguments.interval.duration())?;
     let sentence = format!("{name}: {}", server_load::describe(&load));
-    Ok(Counted { load, sentence })
+    Ok(Counted { load, sentence, url: url.clone() })
 }
 
 /// Takes from the server what the command line does not say.
@@ -100,12 +106,10 @@ fn fill_in(load: &mut Load, asked: &LoadArguments, counted: &ServerLoad) -> Resu
     Ok(())
 }
 
-/// How most of the server's connections are encrypted now; `None` if it does not say.
-fn current_transport(counted: &ServerLoad) -> Option<CurrentTransport> {
-    const MOST: f64 = 0.5;
-    if counted.encrypted_connect_share.is_some_and(|share| share < MOST) {
-        return Some(CurrentTransport::Plain);
+/// How its clients are connected.
+fn shares(counted: &ServerLoad) -> ConnectionShares {
+    ConnectionShares {
+        without_tls: counted.encrypted_connect_share.map(|share| 1.0 - share),
+        by_version: counted.versions.iter().map(|of| (of.version, of.share)).collect(),
     }
-    let most = counted.versions.iter().find(|version| version.share > MOST)?;
-    Some(CurrentTransport::Tls(most.version))
 }

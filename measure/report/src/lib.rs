@@ -39,8 +39,7 @@ mod view;
 
 pub use comparison::{ChangeDocument, ComparisonDocument, ComparisonReport, comparison, comparison_json};
 pub use costs::{
-    AdviceReport, CostReport, CurrentTransport, advice, advice_json, predictions, predictions_json, terms,
-    terms_json,
+    AdviceReport, CostReport, advice, advice_json, predictions, predictions_json, terms, terms_json,
 };
 pub use csv::{Plot, csv};
 pub use document::{

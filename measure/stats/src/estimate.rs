@@ -41,6 +41,22 @@ impl Estimate {
         Some(Interval { low: self.ci_low?, high: self.ci_high? })
     }
 
+    /// Its absolute value.
+    #[must_use]
+    pub fn abs(self) -> Self {
+        if self.value >= 0.0 {
+            return self;
+        }
+        let negative = |limit: Option<f64>| limit.map(|limit| -limit);
+        let (ci_low, ci_high) = (negative(self.ci_high), negative(self.ci_low));
+        Self { value: -self.value, ci_low, ci_high, blocks: self.blocks }
+    }
+
+    /// Whether the interval of a difference excludes 0.
+    pub fn is_known_to_differ(&self) -> bool {
+        self.interval().is_some_and(|Interval { low, high }| low > 0.0 || high < 0.0)
+    }
+
     /// The lower limit, or the value if there is no interval.
     pub fn low(&self) -> f64 {
         self.ci_low.unwrap_or(self.value)

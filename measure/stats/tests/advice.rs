@@ -7,7 +7,7 @@ use ciphertoll_model::{
     Suite, TimestampedEvent, Workload,
 };
 use ciphertoll_stats::RunFacts;
-use ciphertoll_stats::advice::{Advice, Need, Rank, advise};
+use ciphertoll_stats::advice::{Advice, Need, Optimize, Question, Rank, Worth, advise, settings};
 use ciphertoll_stats::cost::{BreakEven, Cores, CostModel, Load, MissingTerm, Side};
 use proptest::prelude::*;
 
@@ -89,7 +89,8 @@ fn load(queries_per_connection: f64) -> Load {
 
 fn first(model: &CostModel, needs: &[Need], queries: f64) -> Option<String> {
     let server = "postgres".parse().expect("valid");
-    let advice = advise(model, &server, needs, &load(queries)).expect("valid");
+    let advice =
+        advise(model, &server, &Question { needs, ..Question::about(&load(queries)) }).expect("valid");
     advice.choices.first().map(|choice| choice.profile.treatment.path.to_string())
 }
 
@@ -146,9 +147,16 @@ proptest! {
         let costs: Vec<_> = [("plain", 200.0, 30.0)].into_iter().chain(all).collect();
         let model = model(&costs, &[], 0.01);
         let server = "postgres".parse().expect("valid");
-        let advice = advise(&model, &server, &[], &load(queries));
+        let advice = advise(&model, &server, &Question::about(&load(queries)));
         for choice in advice.iter().flat_map(|advice| &advice.choices) {
             prop_assert_eq!(choice.profile.treatment.path.legacy(), None);
+            let suites = Suite::ALL.into_iter().filter(|suite| suite.is_legacy());
+            let suites = suites.map(|suite| format!("suite={suite}"));
+            let others = ["tls1.0", "tls1.1", "TLSv1.0", "TLSv1.1", "rsa1024", "aes256-cbc"];
+            let settings = settings(&choice.profile.treatment, None);
+            for legacy in suites.chain(others.map(ToOwned::to_owned)) {
+                prop_assert!(!settings.iter().any(|file| file.text.contains(&legacy)), "{} {:?}", legacy, settings);
+            }
         }
     }
 }
@@ -194,13 +202,13 @@ fn an_older_protocol_is_no_choice_if_a_newer_one_was_measured() {
 #[test]
 fn simplicity_decides_between_costs_that_cannot_be_told_apart() {
     let paths = |proxy| [("tls1.3-p256", 1_000.0, 30.0), ("proxy", proxy, 30.0)];
-    let costs = paths(980.0);
-    let noisy = model(&costs, &[], 0.1);
+    let costs = paths(900.0);
+    let noisy = model(&costs, &[], 0.2);
     assert_eq!(first(&noisy, &[], 1.0).as_deref(), Some("tls1.3-p256"));
     let precise = model(&costs, &[], 0.001);
     assert_eq!(first(&precise, &[], 1.0).as_deref(), Some("proxy"));
     let server = "postgres".parse().unwrap();
-    let advice = advise(&noisy, &server, &[], &load(1.0)).unwrap();
+    let advice = advise(&noisy, &server, &Question::about(&load(1.0))).unwrap();
     assert!(advice.choices.iter().all(|choice| choice.rank == Rank::AsCheap));
 }
 
@@ -208,7 +216,7 @@ fn simplicity_decides_between_costs_that_cannot_be_told_apart() {
 fn the_choice_changes_at_the_break_even() {
     let model = model(COSTS, &[], 0.01);
     let server = "postgres".parse().unwrap();
-    let advice: Advice<'_> = advise(&model, &server, &[Need::Verify], &load(1.0)).unwrap();
+    let advice: Advice<'_> = advise(&model, &server, &Question::about(&load(1.0))).unwrap();
     let Some(BreakEven::At { queries, interval, below: Side::First }) = advice.choices[1].break_even else {
         panic!("{:?}", advice.choices[1].break_even);
     };
@@ -223,7 +231,7 @@ fn a_login_without_a_password_does_not_win() {
     let auth: Auth = "scram-4096".parse().unwrap();
     let model = model(COSTS, &[Auth::Trust, auth], 0.01);
     let server = "postgres".parse().unwrap();
-    let advice = advise(&model, &server, &[Need::Verify], &load(1.0)).unwrap();
+    let advice = advise(&model, &server, &Question::about(&load(1.0))).unwrap();
     assert!(advice.choices.iter().all(|choice| choice.profile.treatment.auth == auth));
     let trusting = self::model(COSTS, &[Auth::Trust], 0.01);
     assert_eq!(first(&trusting, &[Need::Verify], 1.0).as_deref(), Some("proxy"));
@@ -234,7 +242,7 @@ fn a_run_without_queries_gives_no_advice_for_them() {
     let model = model(COSTS, &[], 0.01);
     let server = "postgres".parse().unwrap();
     let rows = Load { row_bytes: 64 << 10, ..load(1.0) };
-    assert_eq!(advise(&model, &server, &[], &rows).unwrap_err(), MissingTerm::Rows);
+    assert_eq!(advise(&model, &server, &Question::about(&rows)).unwrap_err(), MissingTerm::Rows);
 }
 
 #[test]
@@ -242,8 +250,81 @@ fn a_run_of_too_few_blocks_gives_no_advice() {
     let server = "postgres".parse().unwrap();
     let advised = |blocks| {
         let model = model_after(blocks, COSTS, &[], 0.01);
-        advise(&model, &server, &[], &load(1.0)).map(|advice| advice.choices.len())
+        advise(&model, &server, &Question::about(&load(1.0))).map(|advice| advice.choices.len())
     };
     assert_eq!(advised(3), Err(MissingTerm::Intervals));
     assert_eq!(advised(4), Ok(2));
+}
+
+/// The same CPU time and time as [`model`], except that a connect takes `times` ns.
+fn model_with_times(costs: Costs<'_>, times: &[(&str, f64)]) -> CostModel {
+    let mut model = model(costs, &[], 0.01);
+    let CostModel { profiles, means, .. } = &mut model;
+    for profile in profiles {
+        let path = profile.treatment.path.to_string();
+        let Some((_, time)) = times.iter().find(|(name, _)| *name == path) else { continue };
+        let connect = profile.latency.connect.at(1.0).expect("measured");
+        let factor = time / means.value(&connect).value;
+        profile.latency.connect.0[0].1 = connect * factor;
+    }
+    model
+}
+
+fn chosen(model: &CostModel, question: &Question<'_>) -> String {
+    let advice = advise(model, &"postgres".parse().unwrap(), question).unwrap();
+    advice.choices[0].profile.treatment.path.to_string()
+}
+
+#[test]
+fn a_saving_below_the_threshold_is_not_worth_a_change() {
+    let model = model(COSTS, &[], 0.01);
+    let at = |rate: f64| Load { connects_per_s: Some(rate), ..load(1.0) };
+    // It saves 1.07 ms of CPU time per session. Times differ by less than 1 ms only with a higher threshold.
+    let worth = |cores| Worth { cores, time_ns: 5e6 };
+    let choice = |rate, worth| chosen(&model, &Question { worth, ..Question::about(&at(rate)) });
+    assert_eq!(choice(3.4, worth(0.1)), "tls1.3-p256");
+    assert_eq!(choice(3.4, worth(0.003)), "proxy");
+    assert_eq!(choice(200.0, worth(0.1)), "proxy");
+    let server = "postgres".parse().unwrap();
+    let load = at(3.4);
+    let advice = advise(&model, &server, &Question { worth: worth(0.1), ..Question::about(&load) }).unwrap();
+    assert_eq!(advice.choices[1].rank, Rank::NotWorthIt);
+    assert!((advice.choices[1].saving.unwrap().cores.unwrap() + 0.003_638).abs() < 1e-5);
+    // Its time is worth it: 1.1 ms.
+    assert_eq!(chosen(&model, &Question::about(&load)), "proxy");
+}
+
+#[test]
+fn time_and_cpu_time_are_weighed_by_the_larger_ratio() {
+    // The proxy costs twice the CPU time and connects in half of the time, or in 80 %.
+    let costs = [("tls1.3-p256", 1_000.0, 30.0), ("proxy", 2_000.0, 30.0)];
+    let load = Load { connects_per_s: Some(200.0), ..load(0.0) };
+    for (proxy_ns, optimize, expected) in [
+        (20e6, Optimize::Both, "proxy"),
+        (80e6, Optimize::Both, "tls1.3-p256"),
+        (80e6, Optimize::Latency, "proxy"),
+        (20e6, Optimize::Cpu, "tls1.3-p256"),
+    ] {
+        let model = model_with_times(&costs, &[("tls1.3-p256", 100e6), ("proxy", proxy_ns)]);
+        let question = Question { optimize, ..Question::about(&load) };
+        assert_eq!(chosen(&model, &question), expected, "{proxy_ns} {optimize:?}");
+    }
+}
+
+#[test]
+fn a_load_that_no_choice_can_serve_is_told_apart_from_one_that_some_can() {
+    let model = model(COSTS, &[], 0.01);
+    let server = "postgres".parse().unwrap();
+    let at = |rate: f64| Load { connects_per_s: Some(rate), ..load(1.0) };
+    let advise = |load: &Load| advise(&model, &server, &Question::about(load)).unwrap();
+    // Two cores serve 1,600 sessions of TLS 1.3 per second, and 12,000 of the proxy.
+    let possible = at(5_000.0);
+    let advice = advise(&possible);
+    assert!(advice.overload.is_none() && advice.choices.len() == 1, "{advice:?}");
+    assert!(advice.excluded.iter().any(|excluded| excluded.reason == "it cannot serve this load"));
+    let load = at(1e6);
+    let advice = advise(&load);
+    let (profile, most) = advice.overload.unwrap();
+    assert_eq!((profile.treatment.path.to_string().as_str(), advice.choices.len()), ("proxy", 2));
+    assert!(most.sessions_per_s.value < 2e4);
 }

@@ -4,7 +4,7 @@ use std::num::NonZeroU32;
 
 use ciphertoll_model::duration::Span;
 use ciphertoll_model::{Bytes, Link, LinkShape};
-use ciphertoll_stats::advice::Need;
+use ciphertoll_stats::advice::{Need, Optimize, Worth};
 use ciphertoll_stats::cost::{Cores, Load};
 use clap::Args;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
@@ -78,6 +78,8 @@ Examples:
       only configurations without a proxy or a tunnel
   ciphertoll advise calibrate --connects 2000/s --core-price 30/month
       the cost in money
+  ciphertoll advise calibrate --connects 20/s --rtt 45ms --optimize latency --min-time 5ms
+      the configuration with the lowest latency, if it saves at least 5 ms per connect or query
   ciphertoll advise calibrate --url prod=postgres://app@db.example/shop
       the load of a running server, from its own counters; nothing is written there
 
@@ -100,12 +102,27 @@ pub(crate) struct AdviseArguments {
     /// no-driver-change; verify is always required
     #[arg(long, value_name = "NEED", value_delimiter = ',', value_parser = need())]
     pub(crate) need: Vec<Need>,
+    /// What to keep low: CPU time of all roles, latency, or both
+    #[arg(long, value_name = "WHAT", default_value = "both", value_parser = optimize())]
+    pub(crate) optimize: Optimize,
+    /// A smaller saving in cores is not worth a change
+    #[arg(long, value_name = "N", default_value = "0.1", value_parser = least_cores)]
+    pub(crate) min_cores: f64,
+    /// A smaller saving per connect or query is not worth a change
+    #[arg(long, value_name = "TIME", default_value = "1ms")]
+    pub(crate) min_time: Span,
     /// Price of one core per month, such as 30/month
     #[arg(long, value_name = "PRICE", value_parser = price)]
     pub(crate) core_price: Option<f64>,
     /// Print JSON instead of text
     #[arg(long)]
     pub(crate) json: bool,
+}
+
+impl AdviseArguments {
+    pub(crate) fn worth(&self) -> Worth {
+        Worth { cores: self.min_cores, time_ns: self.min_time.duration().as_nanos() as f64 }
+    }
 }
 
 impl LoadArguments {
@@ -150,6 +167,10 @@ fn cores(text: &str) -> Result<f64, String> {
     number(text, 0.01..=1e6, "a number of cores, such as 8 or 0.5")
 }
 
+fn least_cores(text: &str) -> Result<f64, String> {
+    number(text, 0.0..=1e6, "a number of cores, such as 0.1")
+}
+
 fn price(text: &str) -> Result<f64, String> {
     let number_of =
         text.strip_suffix("/month").ok_or_else(|| format!("\"{text}\" is not a price, such as 30/month"))?;
@@ -166,6 +187,11 @@ fn round_trip(text: &str) -> Result<LinkShape, String> {
         }
         None => Ok(LinkShape::of_rtt_us(0)),
     }
+}
+
+fn optimize() -> impl TypedValueParser<Value = Optimize> {
+    let names = PossibleValuesParser::new(Optimize::ALL.map(Optimize::label));
+    names.try_map(|name| Optimize::ALL.into_iter().find(|one| one.label() == name).ok_or("unknown word"))
 }
 
 fn need() -> impl TypedValueParser<Value = Need> {

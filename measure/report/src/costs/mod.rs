@@ -1,6 +1,8 @@
 //! What loads cost that were not measured: predictions, the terms behind them, and advice.
 
 mod advice;
+mod advice_report;
+mod advice_words;
 mod page_model;
 mod predictions;
 mod terms;
@@ -16,7 +18,8 @@ use crate::view::TableEntry;
 pub(crate) use page_model::PageModel;
 pub(crate) use predictions::{ServerPredictions, by_server};
 
-pub use advice::{AdviceReport, CurrentTransport, advice, advice_json};
+pub use advice::{advice, advice_json};
+pub use advice_report::AdviceReport;
 pub use predictions::{predictions, predictions_json};
 pub use terms::{terms, terms_json};
 

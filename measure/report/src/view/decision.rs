@@ -2,14 +2,14 @@
 //! one costs less, and what it saves.
 
 use ciphertoll_model::plan::MIN_BLOCKS_FOR_VERDICTS;
-use ciphertoll_model::{Baseline, Factor, Metric, ServerLevel, Treatment};
-use ciphertoll_stats::advice::{Advice, Choice, Rank, advise};
-use ciphertoll_stats::cost::{BreakEven, Cores, CostModel, Load, Profile, Role, Side};
+use ciphertoll_model::{Baseline, Factor, Metric, Plan, ServerLevel, Treatment};
+use ciphertoll_stats::advice::{Advice, Choice, Question, Rank, Saving, Worth, advise};
+use ciphertoll_stats::cost::{BreakEven, Cores, CostModel, Load, Profile, Role, Side, WeightedSum};
 use ciphertoll_stats::{Estimate, Interval};
 
 use super::advice;
 use super::repeat::quoted;
-use crate::costs::cell;
+use crate::costs::{cell, short};
 use crate::lists::distinct;
 use crate::number::{is_certain, measured, significant};
 use crate::{RunReport, names, subject};
@@ -41,7 +41,7 @@ pub(crate) fn decisions(report: &RunReport<'_>) -> Vec<Decision> {
     let several = servers.len() > 1;
     let decision = |server: &&ServerLevel| {
         let name = several.then(|| names::server(report, server));
-        let decided = Comparer { model: &model, server }.decide();
+        let decided = Comparer { plan: report.plan, model: &model, server }.decide();
         Some(Decision { server: name, ..decided.or_else(|| nothing_to_switch_on(report, server))? })
     };
     servers.iter().filter_map(decision).collect()
@@ -74,6 +74,7 @@ fn measure_modern(server: &ServerLevel) -> String {
 }
 
 struct Comparer<'a> {
+    plan: &'a Plan,
     model: &'a CostModel,
     server: &'a ServerLevel,
 }
@@ -83,7 +84,7 @@ impl<'a> Comparer<'a> {
         let cores = Cores::Shared(f64::from(self.model.cpus.unwrap_or(1)));
         let advice = |queries_per_connection| {
             let load = Load { queries_per_connection, ..Load::simple(cores) };
-            advise(self.model, self.server, &[], &load).ok().map(|advice| (advice, load))
+            advise(self.model, self.server, &Question::about(&load)).ok().map(|advice| (advice, load))
         };
         let (short, load) = advice(FEW_QUERIES)?;
         let (long, _) = advice(MANY_QUERIES)?;
@@ -96,7 +97,10 @@ impl<'a> Comparer<'a> {
         let alternative = if first == lasting { Self::alternative(&short) } else { Some(lasting) };
         let against = alternative.filter(|other| *other != first).into_iter();
         let plain = short.plain.as_ref().map(|(profile, _)| *profile);
-        let savings = against.chain(plain).filter_map(|other| self.saving(first, other, &load)).collect();
+        let threshold = alternative.filter(|other| *other != first);
+        let threshold = threshold.and_then(|other| self.threshold(first, other, &load));
+        let savings = against.chain(plain).filter_map(|other| self.saving(first, other, &load));
+        let savings = savings.chain(threshold).collect();
         Some(Decision { server: None, choice, savings })
     }
 
@@ -108,7 +112,7 @@ impl<'a> Comparer<'a> {
         load: &Load,
     ) -> Option<String> {
         let found = self.model.break_even(first, lasting, load).ok()?;
-        let is_tied = |choice: &Choice<'_>| choice.profile == first && choice.rank == Rank::AsCheap;
+        let is_tied = |choice: &Choice<'_>| choice.profile == first && choice.rank != Rank::CostsMore;
         let why = if long.choices.iter().any(is_tied) {
             ", which is simpler and not known to cost more,"
         } else {
@@ -133,40 +137,77 @@ impl<'a> Comparer<'a> {
 
     /// What `first` saves or costs per connect and per query, compared with `other`; nothing without intervals.
     fn saving(&self, first: &Profile, other: &Profile, load: &Load) -> Option<String> {
-        let difference = |queries: f64| {
+        let saved = |queries: f64| {
             let load = Load { queries_per_connection: queries, ..*load };
             let cpu = |profile| self.model.session_cpu(profile, Role::Total, &load).ok();
-            Some(cpu(first)? - &cpu(other)?)
+            Some(cpu(other)? - &cpu(first)?)
         };
-        let connect = difference(0.0)?;
-        let query = difference(2.0)? - &difference(1.0)?;
-        let value =
-            |sum| Some(self.model.means.value(sum).estimate()).filter(|found| found.interval().is_some());
-        let parts = [(value(&connect)?, "connect"), (value(&query)?, "query")];
-        let parts: Vec<String> = parts.iter().map(|(found, what)| change(found, what)).collect();
-        Some(format!("Compared with {}: {}.", name(other), parts.join(", ")))
+        let value = |sum: Option<WeightedSum>| {
+            Some(self.model.means.value(&sum?).estimate()).filter(|found| found.interval().is_some())
+        };
+        let (connect, query) = (saved(0.0), saved(2.0).zip(saved(1.0)).map(|(two, one)| two - &one));
+        let local = Saving::between(self.model, first, other, load);
+        let parts = [
+            change([value(connect), local.connect_ns], "connect"),
+            change([value(query), local.query_ns], "query"),
+        ];
+        let parts: Vec<String> =
+            parts.into_iter().flatten().chain(self.over_link(first, other, load)).collect();
+        (!parts.is_empty()).then(|| format!("Compared with {}: {}.", name(other), parts.join(", ")))
+    }
+
+    /// The latency of a connect over the longest link of the run.
+    fn over_link(&self, first: &Profile, other: &Profile, load: &Load) -> Option<String> {
+        let shapes = self.plan.cells.iter().filter_map(|cell| cell.treatment.link.shape());
+        let longest = shapes.filter(|shape| shape.is_pure_delay()).map(|shape| shape.rtt_ns()).max()?;
+        let load = Load { rtt_ns: longest as f64, ..*load };
+        let saved = Saving::between(self.model, first, other, &load).connect_ns?;
+        let words = difference(&saved, Metric::LatencyNsMean, "latency")?;
+        Some(format!("{words} per connect at {} ms", short(load.rtt_ns * 1e-6)))
+    }
+
+    /// Below which rate the choice is not worth a change, if it saves too little time to be worth one in any case.
+    fn threshold(&self, first: &Profile, other: &Profile, load: &Load) -> Option<String> {
+        let Worth { cores, time_ns } = Worth::default();
+        let Saving { cpu_us, connect_ns, .. } = Saving::between(self.model, first, other, load);
+        let per_session = cpu_us.filter(|saved| saved.is_known_to_differ() && saved.value > 0.0)?;
+        (connect_ns?.value < time_ns).then(|| {
+            let (other, rate) = (name(other), significant(cores * 1e6 / per_session.value));
+            format!(
+                "Below {rate} connects/s, leave it as it is if you use {other}: it saves less than {} cores, and less than \
+                 {} ms per connect.",
+                short(cores),
+                short(time_ns * 1e-6)
+            )
+        })
     }
 }
 
-/// `1.31 ms ±2 % less CPU time per connect`; no figure if the difference can be noise.
-fn change(difference: &Estimate, what: &str) -> String {
-    let is_noise = difference.interval().is_none_or(|Interval { low, high }| low <= 0.0 && high >= 0.0);
-    if is_noise || !is_certain(difference) {
-        return format!("no measurable difference per {what}");
+/// `1.31 ms ±2 % less CPU time and 1.02 ms ±3 % less latency per connect`; nothing without intervals.
+fn change([cpu, time]: [Option<Estimate>; 2], what: &str) -> Option<String> {
+    let words = [(cpu, Metric::CpuUsPerOpTotal, "CPU time"), (time, Metric::LatencyNsMean, "latency")];
+    let known: Vec<String> =
+        words.into_iter().filter_map(|(saved, metric, noun)| difference(&saved?, metric, noun)).collect();
+    if known.is_empty() {
+        return [cpu, time]
+            .into_iter()
+            .flatten()
+            .next()
+            .map(|_| format!("no measurable difference per {what}"));
     }
-    let Estimate { value, ci_low, ci_high, blocks } = *difference;
-    let (less, size) = if value < 0.0 {
-        let limit = |limit: Option<f64>| limit.map(|limit| -limit);
-        ("less", Estimate { value: -value, ci_low: limit(ci_high), ci_high: limit(ci_low), blocks })
-    } else {
-        ("more", *difference)
-    };
-    format!("{} {less} CPU time per {what}", measured(Metric::CpuUsPerOpTotal, &size))
+    Some(format!("{} per {what}", known.join(" and ")))
+}
+
+/// `1.31 ms ±2 % less CPU time`; nothing if the difference can be noise.
+fn difference(saved: &Estimate, metric: Metric, noun: &str) -> Option<String> {
+    let size = measured(metric, &saved.abs());
+    let direction = if saved.value > 0.0 { "less" } else { "more" };
+    (saved.is_known_to_differ() && is_certain(saved)).then(|| format!("{size} {direction} {noun}"))
 }
 
 /// Which others cost no more.
 fn tied(advice: &Advice<'_>) -> String {
-    let others = advice.choices.iter().skip(1).filter(|choice| choice.rank == Rank::AsCheap);
+    let others = advice.choices.iter().skip(1).filter(|choice| choice.rank != Rank::CostsMore);
     let names: Vec<String> = others.map(|choice| name(choice.profile)).collect();
     if names.is_empty() { String::new() } else { format!("; {} costs no less", names.join(" or ")) }
 }

@@ -3,6 +3,7 @@
 #![expect(clippy::unwrap_used, reason = "helpers of tests may panic like tests")]
 
 mod advice;
+mod advised;
 mod at_rest;
 mod browser;
 mod csv;

@@ -3,10 +3,15 @@
 //! The rules are documented in [docs/measure/advise.md](../../../../docs/measure/advise.md), one section each; each has a
 //! test that flips it.
 
+mod names;
 mod need;
 mod rank;
+mod refused;
 mod settings;
+mod weigh;
 
 pub use need::{Need, insufficient};
 pub use rank::{Advice, Choice, Excluded, Rank, advise};
+pub use refused::{ConnectionShares, RefusedClients, RefusedKind, refused_clients};
 pub use settings::{SettingsFile, settings};
+pub use weigh::{Optimize, Question, Saving, Worth};

@@ -3,11 +3,13 @@
 use std::cmp::Reverse;
 
 use crate::Estimate;
-use crate::cost::{BreakEven, CostModel, Load, MissingTerm, Prediction, Profile, Role};
+use crate::cost::{
+    BreakEven, CostModel, Load, MissingTerm, Prediction, Profile, Role, Throughput, Timed, WeightedSum,
+};
 use ciphertoll_model::{Auth, Driver, Legacy, Path, ServerLevel, TlsVersion, Treatment};
 
-use crate::advice::Need;
-use crate::advice::need::insufficient;
+use super::need::{Need, insufficient};
+use super::weigh::{Optimize, Question, Saving};
 
 /// The configurations of one server for a load, the first choice first.
 #[derive(Debug)]
@@ -17,6 +19,8 @@ pub struct Advice<'a> {
     pub excluded: Vec<Excluded<'a>>,
     /// The unencrypted configuration that costs are compared with: plain TCP.
     pub plain: Option<(&'a Profile, Prediction)>,
+    /// The choice with the highest throughput, if no choice can serve the load.
+    pub overload: Option<(&'a Profile, Throughput)>,
 }
 
 /// A configuration that fulfils every need.
@@ -24,21 +28,22 @@ pub struct Advice<'a> {
 pub struct Choice<'a> {
     pub profile: &'a Profile,
     pub prediction: Prediction,
-    /// CPU time of all roles per session, µs.
-    pub cpu_us: Estimate,
-    /// Saved CPU time per session compared with this configuration if the first choice is used instead, µs; absent for the first
-    /// choice.
-    pub saving_us: Option<Estimate>,
-    /// Compared with the first choice (`Side::First`); absent for it.
+    /// CPU time of all roles per session, µs; absent if the run lacks it, and times decide.
+    pub cpu_us: Option<Estimate>,
+    /// What the first choice saves compared with this one; absent for the first choice.
+    pub saving: Option<Saving>,
+    /// In CPU time, compared with the first choice (`Side::First`); absent for it.
     pub break_even: Option<BreakEven>,
-    /// Whether it is known to cost more than the cheapest.
+    /// How it compares with the first choice.
     pub rank: Rank,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Rank {
-    /// It costs the least, or its cost is not known to be higher.
+    /// The first choice, or not known to differ from it.
     AsCheap,
+    /// It differs, but not so much that a change is worth it.
+    NotWorthIt,
     CostsMore,
 }
 
@@ -52,20 +57,19 @@ pub struct Excluded<'a> {
 /// Ranks the configurations of `server`.
 ///
 /// 1. Only configurations that encrypt every connection between hosts and verify the server, use the newest measured TLS version,
-///    and fulfil every need are ranked.
-/// 2. The cheapest is the one with the least CPU time of all roles per session.
-/// 3. Among those not known to cost more, the simplest is the first choice: without a tunnel, without a new process, the newest
-///    protocol.
+///    fulfil every need and can serve the load are ranked; if none can serve it, all are.
+/// 2. The simplest is the first choice: without a tunnel, without a new process, the newest protocol. If most connections use a
+///    version `today`, that is where it starts.
+/// 3. Each other one is chosen instead if it is preferred: [`Saving::gain`].
 /// 4. The others follow by cost.
 ///
 /// All have the same authentication and driver.
 pub fn advise<'a>(
     model: &'a CostModel,
     server: &ServerLevel,
-    needs: &[Need],
-    load: &Load,
+    question: &Question<'_>,
 ) -> Result<Advice<'a>, MissingTerm> {
-    let mut advice = Advice { choices: Vec::new(), excluded: Vec::new(), plain: None };
+    let mut advice = Advice { choices: Vec::new(), excluded: Vec::new(), plain: None, overload: None };
     let mut missing = None;
     let of_server: Vec<&Profile> =
         model.profiles.iter().filter(|profile| profile.treatment.server == *server).collect();
@@ -83,13 +87,13 @@ pub fn advise<'a>(
             continue;
         }
         if treatment.path == Path::Plain && advice.plain.is_none() {
-            advice.plain = Some((profile, model.predict(profile, load)));
+            advice.plain = Some((profile, model.predict(profile, question.load)));
         }
         let unmet = never_advised(profile)
             .or_else(|| newest.and_then(|newest| older_protocol(treatment.path, newest)))
-            .or_else(|| needs.iter().find_map(|need| need.unmet(treatment)))
+            .or_else(|| question.needs.iter().find_map(|need| need.unmet(treatment)))
             .map(str::to_owned);
-        match (unmet, session_cpu(model, profile, load)) {
+        match (unmet, costs(model, profile, question)) {
             (Some(reason), _) => advice.excluded.push(Excluded { treatment, reason }),
             (None, Err(term)) => {
                 missing.get_or_insert(term);
@@ -98,9 +102,9 @@ pub fn advise<'a>(
             }
             (None, Ok(cpu_us)) => advice.choices.push(Choice {
                 profile,
-                prediction: model.predict(profile, load),
+                prediction: model.predict(profile, question.load),
                 cpu_us,
-                saving_us: None,
+                saving: None,
                 break_even: None,
                 rank: Rank::AsCheap,
             }),
@@ -111,7 +115,8 @@ pub fn advise<'a>(
     {
         return Err(term);
     }
-    advice.order(model, load)?;
+    advice.exclude_overloaded(question.load);
+    advice.order(model, question);
     Ok(advice)
 }
 
@@ -120,34 +125,90 @@ fn never_advised(profile: &Profile) -> Option<&'static str> {
     insufficient(&profile.treatment).or_else(|| profile.negotiated_legacy.map(Legacy::reason))
 }
 
-/// CPU time of all roles per session, with its interval, µs: without one nothing is known to cost more.
-fn session_cpu(model: &CostModel, profile: &Profile, load: &Load) -> Result<Estimate, MissingTerm> {
-    let cpu = model.session_cpu(profile, Role::Total, load)?;
-    let estimate = model.means.value(&cpu).estimate();
-    if estimate.interval().is_some() { Ok(estimate) } else { Err(MissingTerm::Intervals) }
+/// The CPU time of all roles per session, µs, if the question needs no more than the run has. Without intervals nothing is
+/// known to cost more.
+fn costs(
+    model: &CostModel,
+    profile: &Profile,
+    question: &Question<'_>,
+) -> Result<Option<Estimate>, MissingTerm> {
+    let with_interval = |sum: WeightedSum| {
+        let estimate = model.means.value(&sum).estimate();
+        if estimate.interval().is_some() { Ok(estimate) } else { Err(MissingTerm::Intervals) }
+    };
+    let cpu = model.session_cpu(profile, Role::Total, question.load).and_then(with_interval);
+    let time = || model.time(profile, Timed::Session, question.load).and_then(with_interval);
+    match question.optimize {
+        Optimize::Cpu => cpu.map(Some),
+        Optimize::Latency => time().map(|_| cpu.ok()),
+        Optimize::Both if cpu.is_ok() || time().is_ok() => Ok(cpu.ok()),
+        Optimize::Both => cpu.map(Some),
+    }
 }
 
-impl Advice<'_> {
-    fn order(&mut self, model: &CostModel, load: &Load) -> Result<(), MissingTerm> {
-        self.choices.sort_by(|left, right| left.cpu_us.value.total_cmp(&right.cpu_us.value));
-        let Some(cheapest) = self.choices.first().map(|choice| choice.profile) else { return Ok(()) };
-        let cpu = |profile| model.session_cpu(profile, Role::Total, load);
-        for choice in self.choices.iter_mut().skip(1) {
-            let more = model.means.value(&(cpu(choice.profile)? - &cpu(cheapest)?)).estimate();
-            choice.rank = if more.low() > 0.0 { Rank::CostsMore } else { Rank::AsCheap };
+impl<'a> Advice<'a> {
+    /// Keeps the choices that can serve the load, or all of them if none can.
+    fn exclude_overloaded(&mut self, load: &Load) {
+        let Some(rate) = load.connects_per_s else { return };
+        let is_overloaded = |choice: &Choice<'_>| {
+            choice.prediction.throughput.is_ok_and(|most| most.sessions_per_s.value < rate)
+        };
+        if self.choices.iter().all(is_overloaded) {
+            let most = |choice: &Choice<'a>| Some((choice.profile, choice.prediction.throughput.ok()?));
+            let by_rate = |(_, one): &(_, Throughput), (_, other): &(_, Throughput)| {
+                one.sessions_per_s.value.total_cmp(&other.sessions_per_s.value)
+            };
+            self.overload = self.choices.iter().filter_map(most).max_by(by_rate);
+            return;
         }
-        // Stable: among those that cost more, the cheapest stays first.
-        self.choices.sort_by_key(|choice| {
-            let is_tied = choice.rank == Rank::AsCheap;
-            (choice.rank, is_tied.then(|| Complexity::of(&choice.profile.treatment)))
-        });
-        let first = self.choices[0].profile;
-        for choice in self.choices.iter_mut().skip(1) {
-            let saving = cpu(choice.profile)? - &cpu(first)?;
-            choice.saving_us = Some(model.means.value(&saving).estimate());
+        for overloaded in self.choices.extract_if(.., |choice| is_overloaded(choice)) {
+            let reason = "it cannot serve this load".to_owned();
+            self.excluded.push(Excluded { treatment: &overloaded.profile.treatment, reason });
+        }
+    }
+
+    fn order(&mut self, model: &CostModel, question: &Question<'_>) {
+        let Question { load, optimize, worth, .. } = *question;
+        let by_cost = |choice: &Choice<'_>| {
+            let time = || choice.prediction.session_ns.map_or(f64::INFINITY, |time| time.value);
+            choice.cpu_us.filter(|_| optimize != Optimize::Latency).map_or_else(time, |cpu| cpu.value)
+        };
+        self.choices.sort_by(|left, right| by_cost(left).total_cmp(&by_cost(right)));
+        let Some(first) = self.first(model, question) else { return };
+        for choice in &mut self.choices {
+            if choice.profile == first {
+                continue;
+            }
+            let saving = Saving::between(model, first, choice.profile, load);
+            choice.rank = if saving.gain(optimize, worth) > 0.0 {
+                Rank::CostsMore
+            } else if saving.is_known(optimize) {
+                Rank::NotWorthIt
+            } else {
+                Rank::AsCheap
+            };
+            choice.saving = Some(saving);
             choice.break_even = model.break_even(first, choice.profile, load).ok();
         }
-        Ok(())
+        // Stable: of the same rank, the cheapest stays first.
+        self.choices.sort_by_key(|choice| (choice.saving.is_some(), choice.rank));
+    }
+
+    /// The first choice.
+    fn first(&self, model: &CostModel, question: &Question<'_>) -> Option<&'a Profile> {
+        let Question { load, optimize, worth, .. } = *question;
+        let mut simplest: Vec<&'a Profile> = self.choices.iter().map(|choice| choice.profile).collect();
+        // Stable: of the same complexity, the cheapest is tried first.
+        simplest.sort_by_cached_key(|profile| {
+            let is_today = question.today.is_some()
+                && profile.treatment.path.as_tls().map(|tls| tls.version) == question.today;
+            (Reverse(is_today), Complexity::of(&profile.treatment))
+        });
+        let preferred = |first: &'a Profile, other: &'a Profile| {
+            let gain = Saving::between(model, first, other, load).gain(optimize, worth);
+            if gain < 0.0 { other } else { first }
+        };
+        simplest.into_iter().reduce(preferred)
     }
 }
 

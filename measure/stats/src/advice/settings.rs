@@ -1,8 +1,12 @@
 //! The settings that switch a configuration on, to paste.
 
 use ciphertoll_model::{
-    AtRest, ClientCertificate, Engine, Path, PoolMode, ProxyProgram, TlsPath, TlsStart, TlsVersion, Treatment,
+    AtRest, ClientCertificate, Engine, Path, PoolMode, ProxyProgram, ServerUrl, TlsPath, TlsStart,
+    TlsVersion, Treatment,
 };
+
+use super::names::SettingNames;
+use super::refused::oldest_accepted;
 
 /// Where settings go, and their text.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -14,28 +18,25 @@ pub struct SettingsFile {
 
 /// systemd's unit of the sidecar, the same that is shipped.
 const SIDECAR_UNIT: &str = include_str!("../../../../packaging/ciphertoll-proxy.service");
-/// Where the examples expect files. The names are placeholders, except those that the unit has.
-const AUTHORITY: &str = "/etc/ssl/db-ca.pem";
+/// Where the examples expect files of the server, which no URL names.
 const SERVER_CERTIFICATE: &str = "/etc/ssl/db-cert.pem";
 const SERVER_KEY: &str = "/etc/ssl/private/db-key.pem";
 const CLIENTS_AUTHORITY: &str = "/etc/ssl/clients-ca.pem";
-const CLIENT_CERTIFICATE: &str = "/etc/ssl/app-cert.pem";
-const CLIENT_KEY: &str = "/etc/ssl/private/app-key.pem";
-const HOST: &str = "db.example";
 
-/// The settings of server, clients and processes between them for `treatment`, or the page to read instead. Names of hosts,
-/// users, databases and files are examples.
-pub fn settings(treatment: &Treatment) -> Vec<SettingsFile> {
+/// The settings of server, clients and processes between them for `treatment`, or the page to read instead. Hosts, users,
+/// databases and files are those of `url`, of the URL that was measured, or examples.
+pub fn settings(treatment: &Treatment, url: Option<&ServerUrl>) -> Vec<SettingsFile> {
     let (engine, path) = (treatment.server.engine, treatment.path);
+    let names = SettingNames::of(engine, url.or(treatment.server.url.as_deref()));
     let mut files = match path {
         Path::Tls(tls) => {
-            let mut files = server_settings(engine, path, tls.version, tls.client_certificate);
-            files.push(file("driver URL", [driver_url(engine, tls)]));
+            let mut files = server_settings(engine, path, (tls.version, tls.client_certificate), &names);
+            files.push(file("driver URL", [driver_url(engine, tls, &names)]));
             files
         }
         Path::Proxy(proxy) if proxy.program == ProxyProgram::SIDECAR => {
-            let mut files = server_settings(engine, path, proxy.version, ClientCertificate::None);
-            files.extend(sidecar_settings(engine, proxy.mode));
+            let mut files = server_settings(engine, path, (proxy.version, ClientCertificate::None), &names);
+            files.extend(sidecar_settings(engine, proxy.mode, &names));
             files
         }
         Path::Proxy(_) => vec![no_template("docs/measure/proxies.md", &path)],
@@ -56,26 +57,33 @@ fn no_template(page: &str, level: &impl std::fmt::Display) -> SettingsFile {
 }
 
 /// Requires TLS and verifies the server.
-fn driver_url(engine: Engine, tls: TlsPath) -> String {
+fn driver_url(engine: Engine, tls: TlsPath, names: &SettingNames) -> String {
+    let place = names.place();
     let own = |certificate: &str, key: &str| match tls.client_certificate {
         ClientCertificate::None => String::new(),
-        ClientCertificate::Demanded => format!("&{certificate}={CLIENT_CERTIFICATE}&{key}={CLIENT_KEY}"),
+        ClientCertificate::Demanded => names.identity_options(certificate, key),
     };
     match engine {
         Engine::Postgres => {
             let own = own("sslcert", "sslkey");
             let direct = if tls.start == TlsStart::Direct { "&sslnegotiation=direct" } else { "" };
-            format!(
-                "postgres://app@{HOST}:5432/shop?sslmode=verify-full&sslrootcert={AUTHORITY}{own}{direct}"
-            )
+            let authority = names.authority_option("sslrootcert").unwrap_or("sslrootcert=system".to_owned());
+            format!("postgres://{place}?sslmode=verify-full&{authority}{own}{direct}")
         }
         Engine::MariaDb | Engine::MySql => {
             let own = own("ssl-cert", "ssl-key");
-            format!("mysql://app@{HOST}:3306/shop?ssl-mode=VERIFY_IDENTITY&ssl-ca={AUTHORITY}{own}")
+            let authority =
+                names.authority_option("ssl-ca").map_or(String::new(), |option| format!("&{option}"));
+            format!("mysql://{place}?ssl-mode=VERIFY_IDENTITY{authority}{own}")
         }
-        Engine::MongoDb | Engine::FerretDb => {
-            format!("mongodb://app@{HOST}:27017/shop?tls=true&tlsCAFile={AUTHORITY}")
-        }
+        Engine::MongoDb | Engine::FerretDb => match &names.verified_documents_url {
+            Some(url) => url.clone(),
+            None => {
+                let authority =
+                    names.authority_option("tlsCAFile").map_or(String::new(), |option| format!("&{option}"));
+                format!("mongodb://{place}?tls=true{authority}")
+            }
+        },
     }
 }
 
@@ -83,25 +91,29 @@ fn driver_url(engine: Engine, tls: TlsPath) -> String {
 fn server_settings(
     engine: Engine,
     path: Path,
-    oldest: TlsVersion,
-    clients: ClientCertificate,
+    (version, clients): (TlsVersion, ClientCertificate),
+    names: &SettingNames,
 ) -> Vec<SettingsFile> {
     match engine {
-        Engine::Postgres => postgres_settings(path, oldest, clients),
-        Engine::MariaDb | Engine::MySql => mysql_settings(path, oldest, clients),
+        Engine::Postgres => postgres_settings(path, oldest_accepted(version), clients),
+        Engine::MariaDb | Engine::MySql => mysql_settings(path, oldest_accepted(version), clients, names),
         Engine::MongoDb | Engine::FerretDb => vec![no_template("docs/measure/documents.md", &path)],
     }
 }
 
+/// Above the setting that refuses older clients.
+const KEEPS_OLDER: &str = "# Clients without TLS 1.3 are refused. To let those of TLS 1.2 connect: ";
+
 fn postgres_settings(path: Path, oldest: TlsVersion, clients: ClientCertificate) -> Vec<SettingsFile> {
-    let oldest = if oldest == TlsVersion::Tls13 { "TLSv1.3" } else { "TLSv1.2" };
+    let is_newest = oldest == TlsVersion::Tls13;
     let mut server = vec![
         format!("# Measured as {path}."),
         "ssl = on".to_owned(),
         format!("ssl_cert_file = '{SERVER_CERTIFICATE}'"),
         format!("ssl_key_file = '{SERVER_KEY}'"),
-        format!("ssl_min_protocol_version = '{oldest}'"),
     ];
+    server.extend(is_newest.then(|| format!("{KEEPS_OLDER}'TLSv1.2'")));
+    server.push(format!("ssl_min_protocol_version = '{}'", if is_newest { "TLSv1.3" } else { "TLSv1.2" }));
     let mut access = vec![
         "# The first lines of the file. Connections without TLS are refused.".to_owned(),
         "hostnossl all all all reject".to_owned(),
@@ -113,35 +125,46 @@ fn postgres_settings(path: Path, oldest: TlsVersion, clients: ClientCertificate)
     vec![file("postgresql.conf", server), file("pg_hba.conf", access)]
 }
 
-fn mysql_settings(path: Path, oldest: TlsVersion, clients: ClientCertificate) -> Vec<SettingsFile> {
-    let versions = if oldest == TlsVersion::Tls13 { "TLSv1.3" } else { "TLSv1.2,TLSv1.3" };
+fn mysql_settings(
+    path: Path,
+    oldest: TlsVersion,
+    clients: ClientCertificate,
+    names: &SettingNames,
+) -> Vec<SettingsFile> {
+    const BOTH: &str = "TLSv1.2,TLSv1.3";
+    let is_newest = oldest == TlsVersion::Tls13;
     let mut server = vec![
         "[mysqld]".to_owned(),
         format!("# Measured as {path}."),
         format!("ssl_cert = {SERVER_CERTIFICATE}"),
         format!("ssl_key = {SERVER_KEY}"),
-        format!("tls_version = {versions}"),
-        "# Connections without TLS are refused.".to_owned(),
-        "require_secure_transport = ON".to_owned(),
     ];
+    server.extend(is_newest.then(|| format!("{KEEPS_OLDER}{BOTH}")));
+    server.push(format!("tls_version = {}", if is_newest { "TLSv1.3" } else { BOTH }));
+    server.push("# Connections without TLS are refused.".to_owned());
+    server.push("require_secure_transport = ON".to_owned());
     if clients == ClientCertificate::None {
         return vec![file("my.cnf", server)];
     }
     server.push(format!("ssl_ca = {CLIENTS_AUTHORITY}"));
-    vec![file("my.cnf", server), file("SQL, on the server", ["ALTER USER app REQUIRE X509;".to_owned()])]
+    let statement = format!("ALTER USER {} REQUIRE X509;", names.sql_user());
+    vec![file("my.cnf", server), file("SQL, on the server", [statement])]
 }
 
-fn sidecar_settings(engine: Engine, mode: PoolMode) -> Vec<SettingsFile> {
+fn sidecar_settings(engine: Engine, mode: PoolMode, names: &SettingNames) -> Vec<SettingsFile> {
+    let (place, user, database) = (names.place(), names.url_user(), names.url_database());
+    let authority =
+        |option: &str| names.authority_option(option).map_or(String::new(), |own| format!("?{own}"));
     let (socket, server, url) = match engine {
         Engine::Postgres => (
             "/run/ciphertoll-proxy/.s.PGSQL.6432",
-            format!("postgres://app@{HOST}:5432/shop?sslrootcert={AUTHORITY}"),
-            "postgres://app@/shop?host=/run/ciphertoll-proxy&port=6432",
+            format!("postgres://{place}{}", authority("sslrootcert")),
+            format!("postgres://{user}@/{database}?host=/run/ciphertoll-proxy&port=6432"),
         ),
         _ => (
             "/run/ciphertoll-proxy/mysql.sock",
-            format!("mysql://app@{HOST}:3306/shop?ssl-ca={AUTHORITY}"),
-            "mysql://app@localhost/shop?socket=/run/ciphertoll-proxy/mysql.sock",
+            format!("mysql://{place}{}", authority("ssl-ca")),
+            format!("mysql://{user}@localhost/{database}?socket=/run/ciphertoll-proxy/mysql.sock"),
         ),
     };
     let mut lines = vec![
@@ -161,7 +184,7 @@ fn sidecar_settings(engine: Engine, mode: PoolMode) -> Vec<SettingsFile> {
         "pool-size = 20".to_owned(),
         String::new(),
         "[[user]]".to_owned(),
-        "name = \"app\"".to_owned(),
+        format!("name = {}", names.toml_user()),
         "# systemd reads the file and passes it on as a credential.".to_owned(),
         "password-file = \"/run/credentials/ciphertoll-proxy.service/app\"".to_owned(),
     ]);
@@ -171,7 +194,7 @@ fn sidecar_settings(engine: Engine, mode: PoolMode) -> Vec<SettingsFile> {
             place: "/etc/systemd/system/ciphertoll-proxy.service".to_owned(),
             text: SIDECAR_UNIT.to_owned(),
         },
-        file("driver URL", [url.to_owned()]),
+        file("driver URL", [url]),
     ]
 }
 
@@ -191,60 +214,4 @@ fn at_rest(level: AtRest) -> Option<SettingsFile> {
 }
 
 #[cfg(test)]
-mod tests {
-    use ciphertoll_model::{Auth, Driver, Link};
-
-    use super::*;
-
-    fn all(server: &str, path: &str, at_rest: AtRest) -> String {
-        let treatment = Treatment {
-            server: server.parse().unwrap(),
-            path: path.parse().unwrap(),
-            auth: Auth::Trust,
-            ctx: None,
-            driver: Driver::Native,
-            link: Link::Local,
-            at_rest,
-        };
-        settings(&treatment)
-            .into_iter()
-            .fold(String::new(), |text, file| text + &file.place + "\n" + &file.text)
-    }
-
-    #[test]
-    fn servers_refuse_plaintext_and_older_versions() {
-        let postgres = all("postgres", "tls1.3-p256", AtRest::None);
-        for line in ["hostnossl all all all reject", "ssl_min_protocol_version = 'TLSv1.3'"] {
-            assert!(postgres.contains(line), "{line}: {postgres}");
-        }
-        let mariadb = all("mariadb", "tls1.2-p256", AtRest::None);
-        for line in ["require_secure_transport = ON", "tls_version = TLSv1.2,TLSv1.3"] {
-            assert!(mariadb.contains(line), "{line}: {mariadb}");
-        }
-    }
-
-    #[test]
-    fn client_certificates_that_were_measured_are_demanded() {
-        let postgres = all("postgres", "tls1.3-p256+mtls", AtRest::None);
-        for line in ["clientcert=verify-full", "ssl_ca_file", "sslcert="] {
-            assert!(postgres.contains(line), "{line}: {postgres}");
-        }
-        let mariadb = all("mariadb", "tls1.3-p256+mtls", AtRest::None);
-        for line in ["REQUIRE X509", "ssl_ca = ", "ssl-cert="] {
-            assert!(mariadb.contains(line), "{line}: {mariadb}");
-        }
-    }
-
-    /// Nothing that was measured is left out without a word.
-    #[test]
-    fn what_has_no_template_is_named() {
-        for (path, at_rest, page) in [
-            ("ssh-aes256-gcm", AtRest::None, "docs/measure/tunnels.md"),
-            ("pgbouncer", AtRest::None, "docs/measure/proxies.md"),
-            ("tls1.3-p256", AtRest::Gocryptfs, "docs/measure/at-rest.md"),
-        ] {
-            let text = all("postgres", path, at_rest);
-            assert!(text.contains(page) && text.contains("no template"), "{path}: {text}");
-        }
-    }
-}
+mod tests;

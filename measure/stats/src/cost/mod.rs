@@ -19,7 +19,7 @@ use serde::Serialize;
 
 pub use break_even::{BreakEven, Side};
 pub use load::{Cores, Load};
-pub use predict::{Limit, Prediction, Throughput};
+pub use predict::{Limit, Prediction, Throughput, Timed};
 pub use session::{ByClients, RowCosts, SessionCosts};
 pub use sum::{MIN_BLOCKS, Means, MeasuredMean, Source, Uncertain, WeightedSum};
 pub use terms::{NamedTerm, Term};

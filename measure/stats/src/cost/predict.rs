@@ -55,6 +55,16 @@ labelled! {
     }
 }
 
+/// What a time is of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Timed {
+    Connect,
+    /// Not a connection's first.
+    Query,
+    /// A connect and its queries.
+    Session,
+}
+
 impl CostModel {
     /// What `load` costs in a configuration.
     pub fn predict(&self, profile: &Profile, load: &Load) -> Prediction {
@@ -69,6 +79,19 @@ impl CostModel {
         load: &Load,
     ) -> Result<WeightedSum, MissingTerm> {
         Predictor { means: &self.means, profile, load }.cpu(role)
+    }
+}
+
+impl CostModel {
+    /// A time without waiting for processors, ns, as a sum that can be subtracted from that of another configuration.
+    pub fn time(&self, profile: &Profile, of: Timed, load: &Load) -> Result<WeightedSum, MissingTerm> {
+        let predictor = Predictor { means: &self.means, profile, load };
+        let Time { local, link } = match of {
+            Timed::Connect => predictor.connect_time(),
+            Timed::Query => predictor.query_time(),
+            Timed::Session => predictor.session_time(),
+        }?;
+        Ok(local + &link)
     }
 }
 
