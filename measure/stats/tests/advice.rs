@@ -271,7 +271,7 @@ fn model_with_times(costs: Costs<'_>, times: &[(&str, f64)]) -> CostModel {
 }
 
 fn chosen(model: &CostModel, question: &Question<'_>) -> String {
-    let advice = advise(model, &"postgres".parse().unwrap(), question).unwrap();
+    let advice = advise(model, &"postgres".parse().expect("valid"), question).expect("known costs");
     advice.choices[0].profile.treatment.path.to_string()
 }
 
@@ -316,15 +316,33 @@ fn a_load_that_no_choice_can_serve_is_told_apart_from_one_that_some_can() {
     let model = model(COSTS, &[], 0.01);
     let server = "postgres".parse().unwrap();
     let at = |rate: f64| Load { connects_per_s: Some(rate), ..load(1.0) };
-    let advise = |load: &Load| advise(&model, &server, &Question::about(load)).unwrap();
+    let of_load = |load: &Load| advise(&model, &server, &Question::about(load)).unwrap();
     // Two cores serve 1,600 sessions of TLS 1.3 per second, and 12,000 of the proxy.
     let possible = at(5_000.0);
-    let advice = advise(&possible);
+    let advice = of_load(&possible);
     assert!(advice.overload.is_none() && advice.choices.len() == 1, "{advice:?}");
     assert!(advice.excluded.iter().any(|excluded| excluded.reason == "it cannot serve this load"));
     let load = at(1e6);
-    let advice = advise(&load);
+    let advice = of_load(&load);
     let (profile, most) = advice.overload.unwrap();
     assert_eq!((profile.treatment.path.to_string().as_str(), advice.choices.len()), ("proxy", 2));
     assert!(most.sessions_per_s.value < 2e4);
+}
+
+/// As of a server elsewhere, whose CPU time is not measured.
+#[test]
+fn what_the_run_lacks_does_not_decide() {
+    let load = Load { connects_per_s: Some(200.0), ..load(1.0) };
+    let mut model = model_with_times(COSTS, &[("tls1.3-p256", 5e6), ("proxy", 1e6)]);
+    model.profiles.iter_mut().for_each(|profile| profile.cpu.clear());
+    assert_eq!(chosen(&model, &Question::about(&load)), "proxy");
+    let server = "postgres".parse().unwrap();
+    let cpu = Question { optimize: Optimize::Cpu, ..Question::about(&load) };
+    assert_eq!(advise(&model, &server, &cpu).unwrap_err(), MissingTerm::Connect);
+    // Over a link that was not measured, CPU time decides.
+    let far = Load { rtt_ns: 45e6, ..load };
+    let model = self::model(COSTS, &[], 0.01);
+    assert_eq!(chosen(&model, &Question::about(&far)), "proxy");
+    let latency = Question { optimize: Optimize::Latency, ..Question::about(&far) };
+    assert_eq!(advise(&model, &server, &latency).unwrap_err(), MissingTerm::RoundTrips);
 }

@@ -2,7 +2,7 @@
 
 use ciphertoll_model::{Metric, Path, TlsVersion, Treatment};
 use ciphertoll_stats::advice::{Advice, Choice, Optimize, Rank, RefusedClients, RefusedKind, Saving};
-use ciphertoll_stats::cost::{BreakEven, Cores, Limit, Profile, Role, Side};
+use ciphertoll_stats::cost::{BreakEven, Cores, Limit, MissingTerm, Profile, Role, Side};
 use ciphertoll_stats::{Estimate, Interval};
 
 use super::advice_report::{AdviceReport, CurrentTransport};
@@ -41,6 +41,7 @@ pub(super) fn sentences(
         }
     }
     sentences.push(rule(report));
+    sentences.extend(not_compared(report, first));
     sentences
 }
 
@@ -189,6 +190,19 @@ fn rule(report: &AdviceReport<'_>) -> String {
          chosen{decides}.",
         report.optimize.label()
     )
+}
+
+/// What the run lacks of what is to be compared.
+fn not_compared(report: &AdviceReport<'_>, first: &Choice<'_>) -> Option<String> {
+    let cpu = || first.prediction.cpu_us.iter().find(|(role, _)| *role == Role::Total)?.1.err();
+    let (what, term) = match (first.cpu_us, first.prediction.session_ns) {
+        (_, Err(term)) if report.optimize != Optimize::Cpu => ("Times are", term),
+        (None, _) if report.optimize != Optimize::Latency => {
+            ("CPU time is", cpu().unwrap_or(MissingTerm::Connect))
+        }
+        _ => return None,
+    };
+    Some(format!("{what} not compared: the run lacks {term}."))
 }
 
 /// `Now: tls1.2-p256 costs 0.9 cores; proxy would save 0.8 of them.`

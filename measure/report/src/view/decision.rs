@@ -2,7 +2,9 @@
 //! one costs less, and what it saves.
 
 use ciphertoll_model::plan::MIN_BLOCKS_FOR_VERDICTS;
-use ciphertoll_model::{Baseline, Factor, Metric, Plan, ServerLevel, Treatment};
+use ciphertoll_model::{
+    Baseline, Factor, LinkShape, Metric, Plan, ServerLevel, ServerUrl, Treatment, Verification,
+};
 use ciphertoll_stats::advice::{Advice, Choice, Question, Rank, Saving, Worth, advise};
 use ciphertoll_stats::cost::{BreakEven, Cores, CostModel, Load, Profile, Role, Side, WeightedSum};
 use ciphertoll_stats::{Estimate, Interval};
@@ -57,7 +59,7 @@ fn nothing_to_switch_on(report: &RunReport<'_>, server: &ServerLevel) -> Option<
     (!reasons.is_empty()).then(|| Decision {
         server: None,
         choice: format!(
-            "Switch on none of the measured TLS paths ({}). To measure a modern one: {}",
+            "Switch on none of the measured TLS paths ({}). {}",
             reasons.join("; "),
             measure_modern(server)
         ),
@@ -65,12 +67,17 @@ fn nothing_to_switch_on(report: &RunReport<'_>, server: &ServerLevel) -> Option<
     })
 }
 
-/// The command that measures today's TLS on `server`.
+/// What measures today's TLS on `server`.
 fn measure_modern(server: &ServerLevel) -> String {
-    match &server.url {
+    let is_verified = |url: &ServerUrl| url.tls.verification() == Verification::Full;
+    let command = match &server.url {
+        Some(url) if !is_verified(url) => {
+            return "Measure it with a URL that verifies the server's certificate and name: docs/measure/url.md".to_owned();
+        }
         Some(_) => format!("ciphertoll run --url {} --path tls1.3", quoted(&server.to_string())),
         None => format!("ciphertoll run --server {} --path plain,tls1.3-p256", quoted(&server.to_string())),
-    }
+    };
+    format!("To measure a modern one: {command}")
 }
 
 struct Comparer<'a> {
@@ -159,7 +166,7 @@ impl<'a> Comparer<'a> {
     /// The latency of a connect over the longest link of the run.
     fn over_link(&self, first: &Profile, other: &Profile, load: &Load) -> Option<String> {
         let shapes = self.plan.cells.iter().filter_map(|cell| cell.treatment.link.shape());
-        let longest = shapes.filter(|shape| shape.is_pure_delay()).map(|shape| shape.rtt_ns()).max()?;
+        let longest = shapes.filter(|shape| shape.is_pure_delay()).map(LinkShape::rtt_ns).max()?;
         let load = Load { rtt_ns: longest as f64, ..*load };
         let saved = Saving::between(self.model, first, other, &load).connect_ns?;
         let words = difference(&saved, Metric::LatencyNsMean, "latency")?;

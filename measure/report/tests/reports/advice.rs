@@ -96,6 +96,20 @@ fn legacy_cryptography_is_never_advised_and_the_command_for_a_modern_path_is() {
     assert_eq!(advice(&run).unwrap().split(" (").next(), Some("**Switch on none of the measured TLS paths"));
 }
 
+/// Another run of the same URL would not verify the server either.
+#[test]
+fn a_server_that_is_not_verified_is_to_be_verified_first() {
+    let url = "mine=postgres://app@db.mine/shop?sslmode=verify-ca&sslrootcert=ca.pem";
+    let spec = format!(
+        "baseline = \"path=tls1.3\"\n[[grid]]\nserver = [\"{url}\"]\npath = [\"tls1.3\", \"tls1.2\"]\n\
+                        workload = [\"connect\"]\nclients = [\"1\"]\n"
+    );
+    let run = measured(&Spec::from_toml(&spec).unwrap(), 10);
+    let text = markdown(&run.report());
+    assert!(text.contains("Switch on none of the measured TLS paths"), "{text}");
+    assert!(text.contains("with a URL that verifies the server"), "{text}");
+}
+
 fn one_path(path: &str) -> Run {
     let spec =
         format!("[[grid]]\npath = [\"plain\", \"{path}\"]\nworkload = [\"connect\"]\nclients = [\"1\"]\n");

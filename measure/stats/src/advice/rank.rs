@@ -139,10 +139,9 @@ fn costs(
     let cpu = model.session_cpu(profile, Role::Total, question.load).and_then(with_interval);
     let time = || model.time(profile, Timed::Session, question.load).and_then(with_interval);
     match question.optimize {
-        Optimize::Cpu => cpu.map(Some),
         Optimize::Latency => time().map(|_| cpu.ok()),
-        Optimize::Both if cpu.is_ok() || time().is_ok() => Ok(cpu.ok()),
-        Optimize::Both => cpu.map(Some),
+        Optimize::Both if time().is_ok() => Ok(cpu.ok()),
+        Optimize::Cpu | Optimize::Both => cpu.map(Some),
     }
 }
 

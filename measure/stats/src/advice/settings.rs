@@ -76,14 +76,11 @@ fn driver_url(engine: Engine, tls: TlsPath, names: &SettingNames) -> String {
                 names.authority_option("ssl-ca").map_or(String::new(), |option| format!("&{option}"));
             format!("mysql://{place}?ssl-mode=VERIFY_IDENTITY{authority}{own}")
         }
-        Engine::MongoDb | Engine::FerretDb => match &names.verified_documents_url {
-            Some(url) => url.clone(),
-            None => {
-                let authority =
-                    names.authority_option("tlsCAFile").map_or(String::new(), |option| format!("&{option}"));
-                format!("mongodb://{place}?tls=true{authority}")
-            }
-        },
+        Engine::MongoDb | Engine::FerretDb => names.verified_documents_url.clone().unwrap_or_else(|| {
+            let authority = names.authority_option("tlsCAFile");
+            let authority = authority.map_or(String::new(), |option| format!("&{option}"));
+            format!("mongodb://{place}?tls=true{authority}")
+        }),
     }
 }
 
