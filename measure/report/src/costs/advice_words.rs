@@ -266,7 +266,9 @@ fn until(found: &BreakEven, other: &str) -> String {
 pub(super) fn locked_out(report: &AdviceReport<'_>, refused: &[RefusedClients]) -> Option<String> {
     let what = |refused: &RefusedClients| match refused.kind {
         RefusedKind::WithoutTls => "clients without TLS".to_owned(),
-        RefusedKind::OlderThan { version } => format!("clients without {}", subject::protocol(version)),
+        RefusedKind::OlderThan { version } => {
+            format!("clients with a version older than {}", subject::protocol(version))
+        }
         RefusedKind::WithoutCertificate => "clients without a certificate".to_owned(),
     };
     let counted = |refused: &RefusedClients| match refused.share {

@@ -90,8 +90,8 @@ fn locked_out_clients_are_counted_and_names_are_those_of_the_url() {
         report.url = Some(Box::leak(Box::new(url)));
         report.today = Some(Box::leak(Box::new(today)));
     });
-    let said = "These settings lock out clients without TLS (40 % of today's connections) and clients without TLS 1.3 (30 % \
-                of today's connections).";
+    let said = "These settings lock out clients without TLS (40 % of today's connections) and clients with a version older \
+                than TLS 1.3 (30 % of today's connections).";
     assert!(text.contains(said), "{text}");
     assert!(text.contains("mysql://ops@db.mine:3306/orders?"), "{text}");
     assert!(!text.contains("db.example"), "{text}");
