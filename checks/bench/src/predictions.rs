@@ -13,7 +13,7 @@ use ciphertoll_model::{
     Spec, Workload,
 };
 use ciphertoll_record::Record;
-use ciphertoll_stats::advice::advise;
+use ciphertoll_stats::advice::{Optimize, Question, Worth, advise};
 use ciphertoll_stats::assemble::Visited;
 use ciphertoll_stats::cost::{BreakEven, Cores, CostModel, Load, MeasuredMean, Prediction, Profile, Role};
 use ciphertoll_stats::{Estimate, Interval, RunFacts};
@@ -71,7 +71,11 @@ pub fn check_break_even(server: &ServerLevel, directory: &Path) -> Result<Option
     let cpus = f64::from(model.cpus.context("the record has no environment")?);
     let load = |queries_per_connection| Load { queries_per_connection, ..Load::simple(Cores::Shared(cpus)) };
     let first = |queries: f64| -> Result<&Profile> {
-        let advice = advise(&model, server, &[], &load(queries)).map_err(|term| anyhow!("lacks {term}"))?;
+        let load = load(queries);
+        // However little it saves.
+        let worth = Worth { cores: 0.0, time_ns: 0.0 };
+        let question = Question { optimize: Optimize::Cpu, worth, ..Question::about(&load) };
+        let advice = advise(&model, server, &question).map_err(|term| anyhow!("lacks {term}"))?;
         Ok(advice.choices.first().context("there is no choice")?.profile)
     };
     let (short, long) = (first(1.0)?, first(100_000.0)?);
