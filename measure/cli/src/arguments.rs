@@ -149,6 +149,8 @@ Examples:
       your own server; its password comes from PGPASSWORD, ~/.pgpass or a prompt
   ciphertoll run --url prod=postgres://app@db.example/shop --load-hosts ssh:load1,load2
       clients on two other machines, whose measurement windows begin together
+  ciphertoll run --server mariadb --path plain,tls1.3-p256 --profile
+      where the CPU time of each configuration goes, sampled by Linux perf
   ciphertoll run --server postgres --workload oltp-read-write --scratch-dir /mnt/nvme
       the files of the private server on another disk
   ciphertoll run mysql-tls-2013 --size small
@@ -192,6 +194,10 @@ pub(crate) struct RunArguments {
     /// Whether to pin clients and servers to separate processors
     #[arg(long, value_parser = choice(&PINNINGS), value_name = "HOW", help_heading = "Method")]
     pub(crate) pin: Option<CpuPinning>,
+    /// After the measured trials, profile each configuration once with Linux perf: where the CPU time of server and
+    /// clients goes
+    #[arg(long, help_heading = "Method")]
+    pub(crate) profile: bool,
     /// Where private servers store their files: disk, or tmpfs (in memory, to separate cipher cost from disk cost)
     #[arg(long, value_name = "WHERE", help_heading = "Method")]
     pub(crate) storage: Option<Storage>,

@@ -7,8 +7,8 @@ use std::path::Path as FilePath;
 use ciphertoll_lab::Passwords;
 use ciphertoll_model::presets::{Measures, Preset};
 use ciphertoll_model::{
-    Clients, Engine, ExitCode, Grid, Link, LinkShape, Path, Prepare, QueryLanguage, Refusal, Refused,
-    SAFE_CLIENTS, ServerLevel, Settings, Size, Spec, SpecError, TlsVersion, Tunnel, Workload,
+    Clients, Engine, ExitCode, Grid, Link, LinkShape, Path, Prepare, Profiling, QueryLanguage, Refusal,
+    Refused, SAFE_CLIENTS, ServerLevel, Settings, Size, Spec, SpecError, TlsVersion, Tunnel, Workload,
 };
 use ciphertoll_wire::Secret;
 use ciphertoll_wire::mongodb::CommandTemplate;
@@ -56,6 +56,9 @@ pub(crate) fn read(arguments: &RunArguments) -> Result<Request, Failure> {
     spec.max_steal = arguments.max_steal.unwrap_or(spec.max_steal);
     spec.max_lateness = arguments.max_lateness.unwrap_or(spec.max_lateness);
     spec.storage = arguments.storage.unwrap_or(spec.storage);
+    if arguments.profile {
+        spec.profile = Profiling::On;
+    }
     scratch::choose(&mut spec, arguments.scratch_dir.as_ref())?;
     spec.pin = arguments.pin.unwrap_or(spec.pin);
     if let Some(file) = &arguments.config {

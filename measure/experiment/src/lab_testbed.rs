@@ -7,7 +7,9 @@ use std::time::Duration;
 use ciphertoll_host::processors::{ProcessorSplit, split_processors};
 use ciphertoll_lab::{Lab, Passwords};
 use ciphertoll_load::LoadProcess;
-use ciphertoll_model::{Cell, CpuPinning, Endpoint, Environment, Event, Link, LinkKind, Plan, TrialSpec};
+use ciphertoll_model::{
+    Cell, CpuPinning, Endpoint, Environment, Event, Link, LinkKind, Plan, Profile, TrialSpec,
+};
 use ciphertoll_record::{Effect, ProcessIdentity};
 
 use crate::failure::{fatal, internal, load_failed, testbed_error};
@@ -18,6 +20,7 @@ use crate::layers::at_rest::AtRestLayer;
 use crate::layers::driver::DriverLayer;
 use crate::layers::link::LinkLayer;
 use crate::layers::load_hosts::LoadHostsLayer;
+use crate::layers::profile::ProfileLayer;
 use crate::layers::proxy::ProxyLayer;
 use crate::layers::remote::RemoteLayer;
 use crate::layers::server::ServerLayer;
@@ -26,9 +29,10 @@ use crate::measured::Measured;
 use crate::observe::{Clocks, Unobserved, observe};
 use crate::on_hosts::observe_on_hosts;
 use crate::primitives::events;
+use crate::surroundings::profiled_trial::ProfiledTrial;
 use crate::surroundings::request::{at_url, endpoint, here};
 use crate::testbed::{ReadyTestbed, Testbed};
-use crate::trial::{Emit, TestbedError, TrialError, TrialRequest};
+use crate::trial::{Emit, NotProfiled, TestbedError, TrialError, TrialRequest};
 
 /// What a run is started with.
 pub struct LabTestbed {
@@ -111,6 +115,7 @@ impl LabTestbed {
             Box::new(TunnelLayer::default()),
             Box::new(ProxyLayer::default()),
             Box::new(LoadHostsLayer::default()),
+            Box::new(ProfileLayer),
         ]
     }
 
@@ -268,6 +273,20 @@ impl ReadyTestbed for ReadyLab {
         problem.map_or(trial, Err)
     }
 
+    fn profile(&mut self, request: &TrialRequest<'_>) -> Result<Result<Profile, NotProfiled>, TrialError> {
+        if !self.route.can_profile {
+            return Ok(Err(NotProfiled::Machine));
+        }
+        self.route.profiled = Some(ProfiledTrial::default());
+        let trial = self.trial(request);
+        let profiled = self.route.profiled.take().unwrap_or_default();
+        match trial {
+            Ok(_) => Ok(profiled.into_profile()),
+            Err(TrialError::Void(reason)) => Ok(Err(NotProfiled::Trial(reason.to_string()))),
+            Err(error) => Err(error),
+        }
+    }
+
     fn down(&mut self) -> Result<(), TestbedError> {
         let Self { layers, route, .. } = self;
         let ended = layers.iter_mut().rev().map(|layer| layer.down(route));
@@ -284,6 +303,7 @@ fn start_load(cell: &Cell, spec: TrialSpec, route: &mut Route) -> Result<LoadPro
     let client = route.load.take().ok_or_else(|| TrialError::Fatal(internal("no load".to_owned())))?;
     let load = LoadProcess::start_command(client.command, &spec, client.grace).map_err(load_failed)?;
     note_in_ledger(&route.site, &load).map_err(|error| fatal(error.into()))?;
+    route.load_process = Some(load.pid().cast_signed());
     Ok(load)
 }
 

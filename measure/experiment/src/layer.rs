@@ -16,6 +16,7 @@ use crate::surroundings::hosts::Hosts;
 use crate::surroundings::instance::Instance;
 use crate::surroundings::load_command::LoadCommand;
 use crate::surroundings::networks::Networks;
+use crate::surroundings::profiled_trial::ProfiledTrial;
 use crate::trial::{Emit, TestbedError, TrialError, TrialRequest};
 
 /// `M` is the measurement of a trial, which has a slot for the record of every layer.
@@ -137,6 +138,11 @@ pub(crate) struct Route {
     pub(crate) load: Option<LoadCommand>,
     /// A server that accepts no more connections: its message.
     pub(crate) no_room: Option<String>,
+    /// The process that runs the clients, if it runs here.
+    pub(crate) load_process: Option<i32>,
+    pub(crate) can_profile: bool,
+    /// Present during a trial that is profiled.
+    pub(crate) profiled: Option<ProfiledTrial>,
 }
 
 impl Route {
@@ -155,6 +161,9 @@ impl Route {
             counted_before: None,
             load: None,
             no_room: None,
+            load_process: None,
+            can_profile: false,
+            profiled: None,
         }
     }
 
@@ -166,6 +175,7 @@ impl Route {
         self.counted_before = None;
         self.load = None;
         self.no_room = None;
+        self.load_process = None;
     }
 
     pub(crate) fn has_no_server(&self) -> bool {

@@ -5,15 +5,15 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
 use ciphertoll_model::{
-    Arm, Block, Cell, Ending, Event, ExitCode, LookDecision, Metric, Observation, Pace, Plan, Skipped,
-    TimestampedEvent, Timing, TrialPace, Visit, VoidReason,
+    Arm, Block, Cell, CellId, Ending, Event, ExitCode, LookDecision, Metric, Observation, Pace, Plan,
+    Profiling, Skipped, TimestampedEvent, Timing, TrialPace, Visit, VoidReason,
 };
 use ciphertoll_stats::RunFacts;
 
 use crate::gates::judge;
 use crate::interrupt::Interrupt;
 use crate::testbed::{ReadyTestbed, Testbed};
-use crate::trial::{Emit, TestbedError, TrialError, TrialRequest};
+use crate::trial::{Emit, NotProfiled, TestbedError, TrialError, TrialRequest};
 
 /// Where events go: the record, the progress display.
 pub trait Sink {
@@ -135,7 +135,7 @@ impl<'a, S: Sink> RunState<'a, S> {
         // The sweep may be all that is left to do.
         self.emitting(|emit| testbed.sweep(emit))?;
         match last {
-            Some(last) => Ok(self.decided(last)? == LookDecision::GoOn),
+            Some(last) => Ok(self.decided(last)? == LookDecision::GoOn || !self.unprofiled().is_empty()),
             None => Ok(true),
         }
     }
@@ -163,13 +163,59 @@ impl<'a, S: Sink> RunState<'a, S> {
         self.time_primitives(testbed)?;
         self.began = Instant::now();
         self.find_capacities(testbed)?;
+        let mut decision = done.last().map_or(Ok(LookDecision::GoOn), |last| self.decided(*last))?;
         for block in self.plan.blocks.iter().filter(|block| !done.contains(&block.number)) {
-            self.block(testbed, block)?;
-            if block.number > 0 && self.look(block.number)? != LookDecision::GoOn {
+            if decision != LookDecision::GoOn {
                 break;
+            }
+            self.block(testbed, block)?;
+            if block.number > 0 {
+                decision = self.look(block.number)?;
+            }
+        }
+        self.profile(testbed)
+    }
+
+    /// Profiles every configuration in a trial of its own, after all that count.
+    fn profile(&mut self, testbed: &mut dyn ReadyTestbed) -> Result<(), Stop> {
+        for index in self.unprofiled() {
+            self.check_interrupt()?;
+            let cell = &self.plan.cells[index];
+            let id = cell.id();
+            self.record(&Event::Preparing { what: format!("profiling {id}") })?;
+            let seed = trial_seed(self.plan.seed, u32::MAX, index, Arm::Main);
+            let timing = self.plan.profile_timing(cell);
+            let request = self.request(index, Arm::Main, self.trial_pace(index), timing, seed);
+            let profiled = match self.bring_up(testbed, cell) {
+                Ok(()) => testbed.profile(&request),
+                Err(error) => Err(error),
+            };
+            match profiled {
+                Ok(Ok(profile)) => self.record(&Event::Profiled { cell: id, profile })?,
+                Ok(Err(NotProfiled::Machine)) => break,
+                Ok(Err(NotProfiled::Trial(reason))) => self.warn_unprofiled(&id, &reason)?,
+                Err(TrialError::Void(reason)) => self.warn_unprofiled(&id, &reason.to_string())?,
+                Err(TrialError::Interrupted) => return Err(Stop::Ending(Ending::Interrupted)),
+                Err(TrialError::Fatal(error)) => return Err(Stop::Error(error)),
             }
         }
         Ok(())
+    }
+
+    fn warn_unprofiled(&mut self, cell: &CellId, reason: &str) -> Result<(), Stop> {
+        self.record(&Event::Warned { message: format!("{cell} was not profiled: {reason}") })
+    }
+
+    /// The cells that are to be profiled and were not.
+    fn unprofiled(&self) -> Vec<usize> {
+        if self.plan.profile == Profiling::Off {
+            return Vec::new();
+        }
+        let profiles = self.facts().profiles;
+        let cells = self.plan.cells.iter().enumerate();
+        let left =
+            cells.filter(|(index, cell)| !self.dropped.contains(index) && !profiles.contains_key(&cell.id()));
+        left.map(|(index, _)| index).collect()
     }
 
     /// The recorded decision after `block`; if there is none, decides now.
@@ -374,16 +420,20 @@ impl<'a, S: Sink> RunState<'a, S> {
         testbed: &mut dyn ReadyTestbed,
         request: &TrialRequest<'_>,
     ) -> Result<(Observation, String), TrialError> {
-        let mut happened = Vec::new();
-        let up = testbed.up(request.cell, &mut |event| happened.push(event));
-        for event in happened {
-            self.record(&event).map_err(|stop| TrialError::Fatal(stop.into_error()))?;
-        }
-        up?;
+        self.bring_up(testbed, request.cell)?;
         let measured = testbed.trial(request)?;
         let observation = judge(request.cell, &measured, self.plan.noise_limits(), &self.plan.settings)
             .map_err(TrialError::Void)?;
         Ok((observation, measured.load.histogram_base64))
+    }
+
+    fn bring_up(&mut self, testbed: &mut dyn ReadyTestbed, cell: &Cell) -> Result<(), TrialError> {
+        let mut happened = Vec::new();
+        let up = testbed.up(cell, &mut |event| happened.push(event));
+        for event in happened {
+            self.record(&event).map_err(|stop| TrialError::Fatal(stop.into_error()))?;
+        }
+        up
     }
 
     /// Decides at a planned look whether to stop: on precision, at the end of the plan or of the budget, never on significance.

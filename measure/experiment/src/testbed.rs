@@ -1,10 +1,10 @@
 //! What a plan is carried out on: the lab with its real servers, or a mock that runs the whole
 //! pipeline in tests.
 
-use ciphertoll_model::{Cell, Environment, Plan};
+use ciphertoll_model::{Cell, Environment, Plan, Profile};
 
 use crate::measured::Measured;
-use crate::trial::{Emit, TestbedError, TrialError, TrialRequest};
+use crate::trial::{Emit, NotProfiled, TestbedError, TrialError, TrialRequest};
 
 /// What a plan is carried out on, before anything runs on it.
 pub trait Testbed {
@@ -38,6 +38,9 @@ pub trait ReadyTestbed {
 
     fn trial(&mut self, request: &TrialRequest<'_>) -> Result<Measured, TrialError>;
 
+    /// Runs a trial for its samples only: sampling takes CPU time, so that its numbers do not count.
+    fn profile(&mut self, request: &TrialRequest<'_>) -> Result<Result<Profile, NotProfiled>, TrialError>;
+
     fn down(&mut self) -> Result<(), TestbedError>;
 }
 
@@ -60,6 +63,10 @@ impl<B: ReadyTestbed> ReadyTestbed for &mut B {
 
     fn trial(&mut self, request: &TrialRequest<'_>) -> Result<Measured, TrialError> {
         (**self).trial(request)
+    }
+
+    fn profile(&mut self, request: &TrialRequest<'_>) -> Result<Result<Profile, NotProfiled>, TrialError> {
+        (**self).profile(request)
     }
 
     fn down(&mut self) -> Result<(), TestbedError> {

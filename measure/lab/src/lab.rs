@@ -15,6 +15,7 @@ use crate::middle::proxy::running::RunningProxy;
 use crate::middle::proxy::setup::ProxyStart;
 use crate::middle::tunnel::running::RunningTunnel;
 use crate::middle::tunnel::setup::TunnelStart;
+use crate::profiler::Profiler;
 use crate::remote::probe::Passwords;
 use crate::remote::server::Remote;
 use crate::servers::build::Build;
@@ -104,6 +105,11 @@ impl Lab {
     /// measured. Call on the main thread.
     pub fn start_proxy(&self, start: &ProxyStart<'_>) -> Result<RunningProxy, Error> {
         RunningProxy::start(&self.workspace, start)
+    }
+
+    /// Attaches `perf` to `processes`. Call on the main thread.
+    pub fn attach_profiler(&self, role: &'static str, processes: &[i32]) -> Result<Profiler, Error> {
+        Profiler::attach(&self.workspace, role, processes)
     }
 
     /// The version that a proxy program reports; empty if it does not.

@@ -12,6 +12,7 @@ use crate::factor::{AtRest, LinkShape, Path};
 use crate::labelled;
 use crate::metric::Metric;
 use crate::primitive::{KeyExchangeTime, SignatureTime};
+use crate::profile::Profile;
 use crate::trial::{Leg, LegCount};
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -155,6 +156,11 @@ pub enum Event {
     },
     BlockFinished {
         block: u32,
+    },
+    /// A configuration was profiled, after the last block.
+    Profiled {
+        cell: CellId,
+        profile: Profile,
     },
     /// The data so far were analysed to decide whether to stop.
     Looked {

@@ -28,6 +28,7 @@ mod pinning;
 pub mod plan;
 pub mod presets;
 pub mod primitive;
+mod profile;
 mod quick;
 pub mod round_trips;
 pub mod script;
@@ -67,6 +68,7 @@ pub use plan::{
     SAFE_CONNECTS_PER_S, SAFE_OPERATIONS_PER_S, Stratum, Timing, Unlike, Verdicts, Visit,
 };
 pub use primitive::{KeyExchangeTime, SignatureTime};
+pub use profile::{CpuPart, Profile, ProfiledRole, Profiling};
 pub use round_trips::RoundTrips;
 pub use script::{Branch, Draw, Script, ScriptStatement, ScriptStep, StatementProtocol};
 pub use settings::{Setting, SettingError, Settings};

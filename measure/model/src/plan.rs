@@ -74,6 +74,7 @@ impl Plan {
             max_steal: spec.max_steal,
             max_lateness: spec.max_lateness,
             pin: spec.pin,
+            profile: spec.profile,
             storage: spec.storage,
             settings: spec.settings.clone(),
             config: spec.config.clone(),

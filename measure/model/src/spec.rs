@@ -16,6 +16,7 @@ use crate::noise::{LatenessLimit, StealLimit};
 use crate::pinning::CpuPinning;
 use crate::plan::baseline::as_text;
 use crate::plan::{Baseline, BaselineError, MAX_BLOCKS};
+use crate::profile::Profiling;
 use crate::settings::Settings;
 use crate::storage::Storage;
 
@@ -52,6 +53,9 @@ pub struct Spec {
     /// Whether clients and servers use separate processors.
     #[serde(default, skip_serializing_if = "is_default")]
     pub pin: CpuPinning,
+    /// Whether each configuration is profiled after the last block.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub profile: Profiling,
     /// Storage of private servers' files.
     #[serde(default, skip_serializing_if = "is_default")]
     pub storage: Storage,

@@ -95,6 +95,7 @@ fn durability(event: &Event) -> Durability {
         | Event::RunResumed { .. }
         | Event::CapacityFound { .. }
         | Event::PrimitivesMeasured { .. }
+        | Event::Profiled { .. }
         | Event::TrialFinished { .. }
         | Event::TrialVoided { .. }
         | Event::BlockFinished { .. }

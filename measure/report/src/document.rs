@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 
 use ciphertoll_model::presets::Published;
 use ciphertoll_model::{
-    AtRest, Auth, CellId, ConnectedHost, Ctx, Driver, Ending, Environment, Flag, HandshakeSize, HostRole,
-    KeyExchangeTime, Leg, Link, Margins, Metric, Pace, Path, RelativeScale, SCHEMA_VERSION, SignatureTime,
-    Skipped, Storage, Workload, is_default,
+    AtRest, Auth, CellId, ConnectedHost, CpuPart, Ctx, Driver, Ending, Environment, Flag, HandshakeSize,
+    HostRole, KeyExchangeTime, Leg, Link, Margins, Metric, Pace, Path, ProfiledRole, RelativeScale,
+    SCHEMA_VERSION, SignatureTime, Skipped, Storage, Workload, is_default,
 };
 use ciphertoll_stats::{
     CellAnalysis, Comparison, Doubt, Estimate, HostTotal, PairedRatio, PrimitiveTimes, SearchedFiles,
@@ -21,7 +21,7 @@ use crate::RunReport;
 use crate::number::is_certain;
 use crate::study_document::{self, StudyDocument};
 use crate::view::connect_cost::{self, CostPart, ServerCosts};
-use crate::view::{self, StratumView, published};
+use crate::view::{self, StratumView, profile, published};
 
 /// The report of a run.
 #[derive(Clone, Debug, Serialize, JsonSchema)]
@@ -201,11 +201,25 @@ pub struct CellDocument {
     /// for the smallest number of clients of each server.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub connect_cost_ns: BTreeMap<CostPart, f64>,
+    /// Where its CPU time goes; absent unless the run was profiled.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cpu_profile: Option<CpuProfileDocument>,
     /// Pairs of trials with different numbers of checkpoints, and whether they count; absent if there are none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub uneven_checkpoints: Option<UnevenCheckpoints>,
     /// Negotiated parameters.
     pub legs: Vec<LegDocument>,
+}
+
+/// Where the CPU time of a configuration goes.
+#[derive(Clone, Debug, Serialize, JsonSchema)]
+pub struct CpuProfileDocument {
+    /// Shares of the CPU time of all roles by part. They add up to 1 if they come from samples; otherwise they are computed from
+    /// `primitives`, and the rest is not known.
+    pub shares: BTreeMap<CpuPart, f64>,
+    /// Samples by role and part; absent if the shares are computed.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub samples: BTreeMap<ProfiledRole, BTreeMap<CpuPart, u64>>,
 }
 
 /// A dropped trial.
@@ -455,6 +469,7 @@ fn cell_document(report: &RunReport<'_>, costs: &[ServerCosts<'_>], analysed: &C
         toll: report.analysis.comparison_of(analysed).map(tolls),
         published: published(report, analysed),
         connect_cost_ns: connect_cost(costs, analysed),
+        cpu_profile: cpu_profile(report, analysed),
         uneven_checkpoints: Some(analysed.checkpoints.clone()).filter(|uneven| !uneven.blocks.is_empty()),
         legs: analysed
             .legs
@@ -466,6 +481,12 @@ fn cell_document(report: &RunReport<'_>, costs: &[ServerCosts<'_>], analysed: &C
             })
             .collect(),
     }
+}
+
+fn cpu_profile(report: &RunReport<'_>, cell: &CellAnalysis) -> Option<CpuProfileDocument> {
+    let found = profile::of(report).into_iter().find(|found| found.cell.id == cell.id)?;
+    let samples = found.profile.map(|profile| profile.roles.clone()).unwrap_or_default();
+    Some(CpuProfileDocument { shares: found.shares, samples })
 }
 
 fn published(report: &RunReport<'_>, cell: &CellAnalysis) -> BTreeMap<Metric, PublishedDocument> {

@@ -9,7 +9,7 @@ use crate::view::published::StudyView;
 use crate::view::repeat;
 use crate::view::{
     Column, ColumnKind, Section, Sentence, StratumView, Table, TableEntry, Tone, advice, caveats,
-    connect_cost, crossings, levels, published, round_trips, verdicts,
+    connect_cost, crossings, levels, profile, published, round_trips, verdicts,
 };
 use crate::{sentence, view};
 
@@ -32,7 +32,10 @@ pub fn markdown(report: &RunReport<'_>) -> String {
         let _ = write!(text, "\n{table}");
     }
     let crossings = strata.iter().filter_map(crossings::section);
-    let sections = crossings.chain(connect_cost::sections(report)).chain(round_trips::sections(report));
+    let sections = crossings
+        .chain(connect_cost::sections(report))
+        .chain(profile::sections(report, &strata))
+        .chain(round_trips::sections(report));
     for Section { heading, table, notes } in sections {
         let table = table.as_ref().map(grid).unwrap_or_default();
         let _ = write!(text, "\n**{}**\n\n{table}\n{}", escaped(&heading), listed(&notes));

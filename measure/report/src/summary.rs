@@ -22,14 +22,15 @@ pub fn summary(report: &RunReport<'_>, style: Style, width: u16) -> String {
     let mut lines = canvas.heading(&verdicts::title(report));
     let banner = verdicts::banner(report, &strata);
     lines.extend(banner.iter().take(1).flat_map(|sentence| canvas.plain_sentence(sentence)));
-    let key_exchange = view::key_exchange::sentences(report, &strata);
-    let key_exchange: Vec<String> =
-        key_exchange.iter().flat_map(|sentence| canvas.plain_sentence(sentence)).collect();
-    let room = MOST_LINES.saturating_sub(lines.len() + LINES_AFTER_TABLE.max(5 + key_exchange.len()));
+    let mut findings = view::key_exchange::sentences(report, &strata);
+    findings.extend(view::profile::sentences(report));
+    let findings: Vec<String> =
+        findings.iter().flat_map(|sentence| canvas.plain_sentence(sentence)).collect();
+    let room = MOST_LINES.saturating_sub(lines.len() + LINES_AFTER_TABLE.max(5 + findings.len()));
     lines.extend(costs(&canvas, report, &strata, room));
     let published = view::published::of_report(report).map(|study| study.answer);
     lines.extend(published.iter().flat_map(|sentence| canvas.plain_sentence(sentence)));
-    lines.extend(key_exchange);
+    lines.extend(findings);
     let mut end = canvas.plain_sentence(&Sentence::neutral(how_sure(report, &strata)));
     end.extend(next_steps(report).iter().map(|line| canvas.faint(line)));
     let room = MOST_LINES.saturating_sub(lines.len() + end.len());

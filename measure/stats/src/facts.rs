@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use ciphertoll_model::{
     AtRest, CellId, ConnectedHost, Ending, Environment, Event, KeyExchangeTime, LinkShape, LookDecision,
-    Path, Plan, SignatureTime, Skipped, TimestampedEvent,
+    Path, Plan, Profile, SignatureTime, Skipped, TimestampedEvent,
 };
 
 use crate::assemble::Trials;
@@ -41,6 +41,8 @@ pub struct RunFacts<'a> {
     pub round_trip_ns_p50: BTreeMap<LinkShape, u64>,
     /// Primitives timed on this machine; absent in old records and for runs that time none.
     pub primitives: Option<PrimitiveTimes<'a>>,
+    /// Where the CPU time of a cell goes.
+    pub profiles: BTreeMap<&'a CellId, &'a Profile>,
     /// By server and level of encryption at rest.
     pub searched_files: BTreeMap<(&'a str, AtRest), SearchedFiles<'a>>,
     pub trials: Trials<'a>,
@@ -120,6 +122,9 @@ impl<'a> RunFacts<'a> {
             Event::CellSkipped { skipped } => self.skip(skipped),
             Event::PrimitivesMeasured { signatures, key_exchanges } => {
                 self.primitives = Some(PrimitiveTimes { signatures, key_exchanges });
+            }
+            Event::Profiled { cell, profile } => {
+                self.profiles.insert(cell, profile);
             }
             Event::LinkMade { link, round_trip_ns_p50, .. } => {
                 self.round_trip_ns_p50.insert(*link, *round_trip_ns_p50);

@@ -4,6 +4,7 @@ pub(crate) mod at_rest;
 pub(crate) mod driver;
 pub(crate) mod link;
 pub(crate) mod load_hosts;
+pub(crate) mod profile;
 pub(crate) mod proxy;
 pub(crate) mod remote;
 pub(crate) mod server;

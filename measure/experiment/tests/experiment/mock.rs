@@ -4,13 +4,14 @@
 use std::collections::BTreeMap;
 
 use ciphertoll_experiment::{
-    Emit, MachineUse, Measured, ProxyUse, ReadyTestbed, ServerUse, Testbed, TestbedError, TrialError,
-    TrialRequest, TunnelCpu, TunnelUse,
+    Emit, MachineUse, Measured, NotProfiled, ProxyUse, ReadyTestbed, ServerUse, Testbed, TestbedError,
+    TrialError, TrialRequest, TunnelCpu, TunnelUse,
 };
 use ciphertoll_lab::Counters;
 use ciphertoll_model::{
-    Cell, ChainLength, ConnectionUse, Environment, Event, KeyExchangeTime, LatencySummary, Leg, LegCount,
-    Phase, Plan, Proxy, Resumption, SignatureTime, TrialPace, TrialResult, Tunnel, VoidReason,
+    Cell, ChainLength, ConnectionUse, CpuPart, Environment, Event, KeyExchangeTime, LatencySummary, Leg,
+    LegCount, Phase, Plan, Profile, ProfiledRole, Proxy, Resumption, SignatureTime, TrialPace, TrialResult,
+    Tunnel, VoidReason,
 };
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64Mcg;
@@ -179,6 +180,12 @@ impl ReadyTestbed for MockTestbed<'_> {
             Some(reason) => Err(TrialError::Void(reason)),
             None => Ok(self.measure(request)),
         }
+    }
+
+    fn profile(&mut self, request: &TrialRequest<'_>) -> Result<Result<Profile, NotProfiled>, TrialError> {
+        self.trial(request)?;
+        let parts = [(CpuPart::Signature, 30), (CpuPart::Other, 70)].into();
+        Ok(Ok(Profile { samples_per_s: 499, roles: [(ProfiledRole::Server, parts)].into() }))
     }
 
     fn down(&mut self) -> Result<(), TestbedError> {

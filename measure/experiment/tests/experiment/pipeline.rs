@@ -4,8 +4,8 @@ use std::cell::RefCell;
 
 use ciphertoll_experiment::{Interrupt, Run, Sink, TestbedError, TrialRequest};
 use ciphertoll_model::{
-    Arm, Clients, Ending, Event, ExitCode, Grid, LookDecision, Metric, Path, Plan, ServerKey, Size, Spec,
-    TimestampedEvent, TlsVersion, TrialPace, VoidReason, Workload,
+    Arm, Clients, Ending, Event, ExitCode, Grid, LookDecision, Metric, Path, Plan, Profiling, ServerKey,
+    Size, Spec, TimestampedEvent, TlsVersion, TrialPace, VoidReason, Workload,
 };
 use ciphertoll_stats::{Verdict, analyse};
 
@@ -294,6 +294,29 @@ fn a_resumed_run_has_the_budget_that_is_left() {
     // 15 min of calibration, 36 of two blocks, 4 of one that was cut short, and 18 of the next.
     assert_eq!(resumed("70m"), (vec![(2, LookDecision::StopBudget)], false));
     assert_eq!(resumed("600m"), (vec![(6, LookDecision::StopPlanned)], true));
+}
+
+/// Each configuration once, after the last block, and again in no resumed run.
+#[test]
+fn profiles_are_taken_after_all_trials_that_count() {
+    let plan = Plan::new(&Spec { profile: Profiling::On, ..spec(2) }, 7).unwrap();
+    let events = carry_out(&plan, &mut MockTestbed::new(7, truth));
+    let at = |wanted: fn(&Event) -> bool| events.iter().position(|stamped| wanted(&stamped.event)).unwrap();
+    let is_profile = |event: &Event| matches!(event, Event::Profiled { .. });
+    let stopped = at(|event| matches!(event, Event::Looked { decision: LookDecision::StopPlanned, .. }));
+    assert!(at(is_profile) > stopped);
+    let count = |events: &[TimestampedEvent]| events.iter().filter(|it| is_profile(&it.event)).count();
+    assert_eq!(count(&events), plan.cells.len());
+
+    // Killed after the second profile.
+    let second = events.iter().enumerate().filter(|(_, it)| is_profile(&it.event)).nth(1).unwrap().0;
+    let mut testbed = MockTestbed::new(7, truth);
+    let (mut sink, interrupt) = (Memory::default(), Interrupt::default());
+    let run = Run::resuming(&plan, &mut testbed, &mut sink, &interrupt, events[..=second].to_vec())
+        .carry_out("0.0.0");
+    assert_eq!(count(&run.unwrap()), plan.cells.len());
+    let trials = testbed.log.iter().filter(|step| step.starts_with("trial")).count();
+    assert_eq!(trials, plan.cells.len() - 2, "nothing but the missing profiles: {:?}", testbed.log);
 }
 
 #[test]

@@ -16,7 +16,7 @@ struct Check {
     run: fn() -> Vec<Finding>,
 }
 
-const CHECKS: [Check; 17] = [
+const CHECKS: [Check; 18] = [
     Check::of("mariadb", Need::OneServer, || vec![servers::engine(Engine::MariaDb)]),
     Check::of("mysql", Need::OneServer, || vec![servers::engine(Engine::MySql)]),
     Check::of("postgres", Need::OneServer, || vec![servers::engine(Engine::Postgres)]),
@@ -30,6 +30,7 @@ const CHECKS: [Check; 17] = [
     Check::of("processors", Need::Sometimes, || vec![machine::processors()]),
     Check::of("CPU accounting", Need::Sometimes, || vec![accounting::cpu_accounting()]),
     Check::of("machine", Need::Sometimes, machine::all),
+    Check::of("perf", Need::Sometimes, || vec![machine::perf()]),
     Check::of("namespaces", Need::Sometimes, namespace::all).purpose(CheckPurpose::LongLinks),
     Check::of("sidecar", Need::Sometimes, || vec![tools::sidecar()]).purpose(CheckPurpose::Tunnels),
     Check::of("files", Need::Sometimes, at_rest::all).purpose(CheckPurpose::AtRest),

@@ -11,6 +11,7 @@ use nix::unistd::Pid;
 
 use super::directories::size;
 use super::finding::{CheckPurpose, Finding};
+use crate::profiler::{PerfUnusable, check_perf};
 
 const OURSELVES: Pid = Pid::from_raw(0);
 /// The oldest kernel that CPU accounting and links were tested with.
@@ -39,6 +40,17 @@ pub(super) fn processors() -> Finding {
         return Finding::limited(purpose, name, seen, "use a machine with more cores");
     }
     Finding::ok(purpose, name, halves)
+}
+
+/// Samples the kernel for a moment.
+pub(super) fn perf() -> Finding {
+    let (purpose, name) = (CheckPurpose::Measure, "perf");
+    match check_perf() {
+        Ok(()) => Finding::ok(purpose, name, "samples user and kernel; run --profile"),
+        Err(PerfUnusable { reason, cure }) => {
+            Finding::limited(purpose, name, format!("{reason}; run --profile computes a part"), cure)
+        }
+    }
 }
 
 /// Formats a list as `0-3,8`.

@@ -7,11 +7,14 @@ use super::parts::{Block, LongerTrials, Plan, Timing};
 use crate::cell::Cell;
 use crate::duration::Span;
 use crate::factor::{Link, LinkShape, Workload};
+use crate::profile::Profiling;
 use crate::round_trips;
 use crate::spec::Spec;
 
 /// Time of a trial beyond warm-up and window: starting the process, its connects, the reload.
 const TRIAL_OVERHEAD: Duration = Duration::from_millis(120);
+/// The shortest window of a trial that profiles.
+const PROFILE_WINDOW: Span = Span::from_millis(4_000);
 
 /// Operations per client that a window should have room for.
 pub const OPERATIONS_WANTED: u32 = 10;
@@ -53,7 +56,15 @@ impl LongerTrials {
 impl Plan {
     /// Time of all blocks, without preparing servers.
     pub fn expected_duration(&self) -> Duration {
-        self.blocks.iter().map(|block| self.expected_block(block)).sum()
+        let profiles = if self.profile == Profiling::On { self.cells.as_slice() } else { &[] };
+        let profiles = profiles.iter().map(|cell| expected_time(self.profile_timing(cell)));
+        self.blocks.iter().map(|block| self.expected_block(block)).chain(profiles).sum()
+    }
+
+    /// Warm-up and window of the trial that profiles `cell`: long enough for some hundred samples.
+    pub fn profile_timing(&self, cell: &Cell) -> Timing {
+        let Timing { warm_up, window } = self.timing_of(1, cell);
+        Timing { warm_up, window: window.max(PROFILE_WINDOW) }
     }
 
     /// Time of a block.
@@ -63,8 +74,7 @@ impl Plan {
 
     /// Time of a trial of `cell` in a block.
     pub fn expected_trial(&self, block: u32, cell: &Cell) -> Duration {
-        let Timing { warm_up, window } = self.timing_of(block, cell);
-        warm_up.duration() + window.duration() + TRIAL_OVERHEAD
+        expected_time(self.timing_of(block, cell))
     }
 
     /// Warm-up and window of `cell` in a block. Calibration is shorter: it checks that each cell works, and warms
@@ -78,6 +88,10 @@ impl Plan {
             (_, None) => self.timing,
         }
     }
+}
+
+fn expected_time(Timing { warm_up, window }: Timing) -> Duration {
+    warm_up.duration() + window.duration() + TRIAL_OVERHEAD
 }
 
 impl Timing {

@@ -10,6 +10,7 @@ use crate::hosts::{LoadHosts, ServerHost};
 use crate::is_default;
 use crate::noise::{LatenessLimit, NoiseLimits, StealLimit};
 use crate::pinning::CpuPinning;
+use crate::profile::Profiling;
 use crate::settings::Settings;
 use crate::storage::Storage;
 
@@ -70,6 +71,9 @@ pub struct Plan {
     pub max_lateness: LatenessLimit,
     #[serde(default)]
     pub pin: CpuPinning,
+    /// Whether each configuration is profiled after the last block.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub profile: Profiling,
     #[serde(default, skip_serializing_if = "is_default")]
     pub storage: Storage,
     /// Additional settings of private servers, by engine.

@@ -3,9 +3,9 @@
 use std::collections::BTreeMap;
 
 use ciphertoll_model::{
-    Arm, AtRest, CellId, ConnectedHost, CryptoInstruction, Ending, Environment, Event, Flag, HostRole,
-    HostUse, HostsUse, KeyExchangeTime, Leg, LegCount, LinkKind, LookDecision, Metric, Observation,
-    SCHEMA_VERSION, SignatureTime, Skipped, TimestampedEvent, VoidReason,
+    Arm, AtRest, CellId, ConnectedHost, CpuPart, CryptoInstruction, Ending, Environment, Event, Flag,
+    HostRole, HostUse, HostsUse, KeyExchangeTime, Leg, LegCount, LinkKind, LookDecision, Metric, Observation,
+    Profile, ProfiledRole, SCHEMA_VERSION, SignatureTime, Skipped, TimestampedEvent, VoidReason,
 };
 
 const GOLDEN: &str = include_str!("../golden/events-v1.jsonl");
@@ -292,6 +292,13 @@ fn on_hosts() -> Vec<Event> {
     ]
 }
 
+/// Added when CPU time was profiled.
+fn profiled() -> Event {
+    let parts = [(CpuPart::TlsContext, 240), (CpuPart::Other, 17)].into();
+    let profile = Profile { samples_per_s: 499, roles: [(ProfiledRole::Client, parts)].into() };
+    Event::Profiled { cell: cell(), profile }
+}
+
 /// One of each kind.
 fn written() -> Vec<TimestampedEvent> {
     let events = [
@@ -303,6 +310,7 @@ fn written() -> Vec<TimestampedEvent> {
         proxies(),
         at_rest(),
         on_hosts(),
+        vec![profiled()],
     ]
     .concat();
     (FIRST_MS..).zip(events).map(|(at_unix_ms, event)| TimestampedEvent { at_unix_ms, event }).collect()
@@ -332,6 +340,7 @@ fn kind(event: &Event) -> usize {
         Event::ProxyTried { .. } => 18,
         Event::AtRestProven { .. } => 19,
         Event::HostConnected { .. } => 20,
+        Event::Profiled { .. } => 21,
     }
 }
 
@@ -343,7 +352,7 @@ fn lines_of_version_1_are_read() {
     let mut kinds: Vec<usize> = read.iter().map(|line| kind(&line.event)).collect();
     kinds.sort_unstable();
     kinds.dedup();
-    assert_eq!(kinds, (0..=20).collect::<Vec<_>>());
+    assert_eq!(kinds, (0..=21).collect::<Vec<_>>());
 }
 
 /// A line that changes needs another version and a file of its own; this one stays.

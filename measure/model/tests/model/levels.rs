@@ -5,8 +5,8 @@ use std::path::PathBuf;
 use ciphertoll_model::duration::Span;
 use ciphertoll_model::{
     AtRest, Auth, Baseline, Clients, CpuPinning, Ctx, Driver, Engine, Grid, Group, LatenessLimit, Link, Pace,
-    Path, PoolMode, Prepare, Proxy, ProxyFront, ProxyProgram, Scale, ScaleLevel, ServerKey, ServerLevel,
-    Setting, Settings, Size, Spec, StealLimit, Storage, TlsPath, TlsVersion, Tunnel, Workload,
+    Path, PoolMode, Prepare, Profiling, Proxy, ProxyFront, ProxyProgram, Scale, ScaleLevel, ServerKey,
+    ServerLevel, Setting, Settings, Size, Spec, StealLimit, Storage, TlsPath, TlsVersion, Tunnel, Workload,
 };
 use proptest::option;
 use proptest::prelude::*;
@@ -193,6 +193,7 @@ pub(crate) fn spec() -> impl Strategy<Value = Spec> {
             storage: if seed.is_some() { Storage::Tmpfs } else { Storage::Disk },
             scratch_dir: blocks.map(|blocks| format!("/scratch/{blocks}").into()),
             pin: if seed.is_some() { CpuPinning::Auto } else { CpuPinning::Off },
+            profile: if blocks.is_some() { Profiling::On } else { Profiling::Off },
             grids,
         },
     )

@@ -10,6 +10,7 @@ mod figure;
 mod forest;
 mod percentiles;
 mod phases;
+mod profile;
 mod rates;
 mod round_trips;
 
@@ -24,6 +25,7 @@ pub(crate) use round_trips::of_loads as round_trips;
 
 /// Every chart of a stratum that its numbers allow. `id` is the stratum's.
 pub(crate) fn of_stratum(stratum: &StratumView<'_>, id: &str) -> Vec<Figure> {
-    let charts = [forest::figure, phases::figure, percentiles::figure, cpu::figure, blocks::figure];
+    let charts =
+        [forest::figure, phases::figure, percentiles::figure, cpu::figure, profile::figure, blocks::figure];
     charts.into_iter().filter_map(|chart| chart(stratum, id)).collect()
 }

@@ -8,7 +8,7 @@ use crate::markup::Element;
 use crate::view::advice::{self, Advice};
 use crate::view::decision::{self, Decision};
 use crate::view::headline::{certainty, headline};
-use crate::view::{StratumView, Table, Tone, key_exchange, matrix};
+use crate::view::{StratumView, Table, Tone, key_exchange, matrix, profile};
 
 pub(super) fn section(report: &RunReport<'_>, strata: &[StratumView<'_>]) -> Element {
     const HEADING: &str = "answer-heading";
@@ -27,6 +27,7 @@ pub(super) fn section(report: &RunReport<'_>, strata: &[StratumView<'_>]) -> Ele
         .with("aria-labelledby", HEADING)
         .child(Element::new("h2").with("id", HEADING).text(flowing(&sentence)))
         .children(key_exchange.iter().map(|sentence| paragraph("prose", &sentence.text)))
+        .children(profile::sentences(report).iter().map(|sentence| paragraph("prose", &sentence.text)))
         .children(certainty(report, strata).map(|certainty| sure(&certainty)))
         .child(
             Element::new("div")

@@ -16,6 +16,7 @@ pub(crate) mod matrix;
 pub(crate) mod negotiated;
 pub(crate) mod phases;
 pub(crate) mod plan;
+pub(crate) mod profile;
 pub(crate) mod published;
 pub(crate) mod repeat;
 pub(crate) mod round_trips;
@@ -42,6 +43,7 @@ pub(crate) fn sections(report: &RunReport<'_>, strata: &[StratumView<'_>]) -> Ve
     }
     sections.extend(key_exchange::section(report, strata));
     sections.extend(connect_cost::sections(report));
+    sections.extend(profile::sections(report, strata));
     sections.extend(round_trips::sections(report));
     sections.extend(published::sections(report));
     sections.extend(hosts::section(report));

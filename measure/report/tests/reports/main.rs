@@ -17,6 +17,7 @@ mod key_exchange;
 mod linked;
 mod markdown;
 mod plan;
+mod profile;
 mod proxied;
 mod schema;
 mod simulated;
