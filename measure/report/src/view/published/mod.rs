@@ -10,7 +10,7 @@ use ciphertoll_stats::{CellAnalysis, Interval};
 pub(crate) use self::claims::Standing;
 pub(crate) use self::rows::{Agreement, StudyRow};
 use super::{Column, ColumnKind, Section, Sentence, Table, TableEntry};
-use crate::number::{quantity, significant, uncertainty};
+use crate::number::{no_interval, quantity, significant, uncertainty};
 use crate::{RunReport, names};
 
 /// A study and this run, in the order of a page.
@@ -215,7 +215,9 @@ fn background(preset: &Preset) -> Section {
 
 /// How many costs differ from the published ones, and the largest difference.
 fn answer<'a>(report: &RunReport<'_>, rows: impl Iterator<Item = &'a StudyRow<'a>>) -> Sentence {
-    let known: Vec<&StudyRow<'_>> = rows.filter(|row| row.is_compared()).collect();
+    let repeated: Vec<&StudyRow<'_>> = rows.filter(|row| row.is_repeated()).collect();
+    let why = repeated.first().map(|row| row.reason.as_str());
+    let known: Vec<&StudyRow<'_>> = repeated.iter().copied().filter(|row| row.is_compared()).collect();
     let apart: Vec<&&StudyRow<'_>> = known.iter().filter(|row| row.agreement == Agreement::Differ).collect();
     let distance = |row: &StudyRow<'_>| {
         let (then, here) = row.published_cost().zip(row.cost())?;
@@ -226,7 +228,7 @@ fn answer<'a>(report: &RunReport<'_>, rows: impl Iterator<Item = &'a StudyRow<'a
     let numbers = farthest.and_then(|row| Some((row, row.published_cost()?.0, row.cost()?)));
     let Some((row, then, here)) = numbers else {
         let all = match known.len() {
-            0 => "No published cost is compared: no cost here has a narrow enough interval.".to_owned(),
+            0 => format!("Not compared with the published costs: {}.", why.unwrap_or_default()),
             count => format!("All {count} compared costs agree with the published ones."),
         };
         return Sentence::neutral(all);
@@ -277,17 +279,18 @@ fn losses(rows: &[&StudyRow<'_>]) -> Vec<Sentence> {
         let then: Vec<f64> = builds.filter_map(|row| Some(lost(row.published_cost()?.0))).collect();
         let least = then.iter().copied().fold(f64::INFINITY, f64::min);
         let most = then.iter().copied().fold(f64::NEG_INFINITY, f64::max);
-        let Interval { low, high } = here.interval()?;
+        let doubt = match here.interval() {
+            Some(Interval { low, high }) => format!(" ({:.1}–{:.1} %)", lost(low), lost(high)),
+            None => format!(", {},", no_interval(here)),
+        };
         let treatment = &cell.cell.treatment;
         let key = treatment.path.as_tls().and_then(|tls| tls.key);
         Some(Sentence::neutral(format!(
-            "Connects lost on {} over {} with {}: {:.1} % ({:.1}–{:.1} %) here, {least:.1}–{most:.1} % published.",
+            "Connects lost on {} over {} with {}: {:.1} %{doubt} here, {least:.1}–{most:.1} % published.",
             treatment.server.short_name(),
             treatment.link,
             key.map_or_else(|| treatment.path.to_string(), |key| key.label().to_owned()),
             lost(here.value),
-            lost(low),
-            lost(high),
         )))
     };
     firsts.iter().filter_map(sentence).collect()
