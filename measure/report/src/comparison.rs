@@ -5,9 +5,10 @@ use ciphertoll_stats::{Change, ChangeVerdict, Estimate, RunComparison};
 use schemars::JsonSchema;
 use serde::Serialize;
 
+use crate::cost_ratio::{self, noun};
 use crate::number::{effect, percent, plural, ratio_with_interval};
+use crate::terminal;
 use crate::view::{Tone, clean};
-use crate::{sentence, terminal};
 
 /// The input of [`comparison`] and [`comparison_json`].
 #[derive(Clone, Copy, Debug)]
@@ -99,12 +100,13 @@ fn row(change: &Change) -> [String; COLUMNS] {
         // The smallest detectable difference of so few blocks is meaningless.
         None => (format!("inconclusive ({})", plural(u64::from(change.ratio.blocks), "block")), Tone::Unsure),
     };
+    let cost = |ratio| cost_ratio::cost(change.metric, ratio);
     [
         tone.mark().to_owned(),
-        sentence::noun(change.metric).to_owned(),
-        format!("before {}", ratio_with_interval(&change.base)),
-        format!("now {}", ratio_with_interval(&change.new)),
-        format!("now ÷ before {}", ratio_with_interval(&change.ratio)),
+        noun(change.metric).to_owned(),
+        format!("before {}", ratio_with_interval(&cost(&change.base))),
+        format!("now {}", ratio_with_interval(&cost(&change.new))),
+        format!("now ÷ before {}", ratio_with_interval(&cost(&change.ratio))),
         word,
     ]
 }

@@ -8,6 +8,7 @@ use ciphertoll_model::{
     HostRole, KeyExchangeTime, Leg, Link, Margins, Metric, Pace, Path, ProfiledRole, RelativeScale,
     SCHEMA_VERSION, SignatureTime, Skipped, Storage, Workload, is_default,
 };
+use ciphertoll_stats::assemble::TrialCounts;
 use ciphertoll_stats::{
     CellAnalysis, Comparison, Doubt, Estimate, HostTotal, PairedRatio, PrimitiveTimes, SearchedFiles,
     UnevenCheckpoints, Verdict, VoidedTrial,
@@ -58,6 +59,8 @@ pub struct Document {
     pub noise_floor: BTreeMap<CellId, BTreeMap<Metric, f64>>,
     /// Configurations that were not measured, with the reason.
     pub skipped: Vec<Skipped>,
+    /// How many trials count, and how many something disturbed.
+    pub trials: TrialsDocument,
     /// Every configuration that was not skipped.
     pub cells: Vec<CellDocument>,
     /// Comparisons in a second factor: for example authentications, if the baseline is a path.
@@ -183,7 +186,7 @@ pub struct CellDocument {
     pub blocks_used: u32,
     /// Dropped trials.
     pub voided: Vec<VoidedDocument>,
-    /// Warnings about the trials that count.
+    /// Warnings about the valid trials of either copy.
     pub flags: Vec<FlagDocument>,
     /// The measured value of each metric with its interval.
     pub metrics: BTreeMap<Metric, Estimate>,
@@ -220,6 +223,19 @@ pub struct CpuProfileDocument {
     /// Samples by role and part; absent if the shares are computed.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub samples: BTreeMap<ProfiledRole, BTreeMap<CpuPart, u64>>,
+}
+
+/// The trials of completed blocks, copies of baselines included.
+#[derive(Clone, Copy, Debug, Serialize, JsonSchema)]
+pub struct TrialsDocument {
+    /// All of them.
+    pub attempts: u32,
+    /// Dropped trials: the sum of `voided` over `cells`.
+    pub voided: u32,
+    /// Trials that count and carry at least one flag. The sum of `flags` over `cells` is higher if a trial has several.
+    pub flagged: u32,
+    /// `voided` and `flagged`.
+    pub disturbed: u32,
 }
 
 /// A dropped trial.
@@ -376,6 +392,7 @@ impl From<&RunReport<'_>> for Document {
             confidence_level: analysis.confidence_level,
             margins: plan.margins,
             noise_floor: noise_floor.collect(),
+            trials: trials(report),
             cells: measured.map(|cell| cell_document(report, &costs, cell)).collect(),
             also: also(report),
             primitives: facts.primitives.map(primitives),
@@ -414,6 +431,12 @@ fn also(report: &RunReport<'_>) -> Vec<AlsoDocument> {
     };
     let strata = view::strata(report);
     strata.iter().filter(|stratum| stratum.plan.factor.is_some()).flat_map(of_stratum).collect()
+}
+
+fn trials(report: &RunReport<'_>) -> TrialsDocument {
+    let counts = report.facts.trials.counts();
+    let TrialCounts { attempts, voided, flagged } = counts;
+    TrialsDocument { attempts, voided, flagged, disturbed: counts.disturbed() }
 }
 
 fn at_rest_document(proof: &SearchedFiles<'_>) -> AtRestProofDocument {

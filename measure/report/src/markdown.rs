@@ -3,6 +3,7 @@
 use std::fmt::Write as _;
 
 use crate::RunReport;
+use crate::cost_ratio::{cost, noun_of};
 use crate::number::{is_certain, ratio, ratio_interval};
 use crate::view::decision::{self, Decision};
 use crate::view::published::StudyView;
@@ -125,15 +126,20 @@ fn table(strata: &[StratumView<'_>]) -> Option<String> {
     for stratum in strata {
         for comparison in &stratum.treatments {
             for (metric, found) in comparison.headline().filter(|(_, found)| is_certain(&found.ratio)) {
+                let cost = cost(metric, &found.ratio);
                 let word = found.verdict.map(|verdict| levels::verdict_word(metric, found, verdict));
                 let _ = writeln!(
                     rows,
                     "| {} | {} | {} | {} × | {} | {} {} |",
                     escaped(&stratum.name()),
                     escaped(&stratum.row_label(&comparison.cell)),
-                    escaped(&format!("{} ÷ {}", sentence::noun(metric), stratum.baseline_label())),
-                    ratio(&found.ratio),
-                    ratio_interval(&found.ratio),
+                    escaped(&format!(
+                        "{} ÷ {}",
+                        noun_of(metric, stratum.cell().workload),
+                        stratum.baseline_label()
+                    )),
+                    ratio(&cost),
+                    ratio_interval(&cost),
                     escaped(sentence::tone(metric, found).mark()),
                     escaped(word.as_deref().unwrap_or("no verdict")),
                 );

@@ -1,9 +1,10 @@
 //! Turns verdicts into sentences: the answer first, then the figures, then the doubt.
 
+use ciphertoll_model::Metric;
 use ciphertoll_model::plan::MIN_BLOCKS_FOR_VERDICTS;
-use ciphertoll_model::{Metric, MetricDirection};
-use ciphertoll_stats::{CellAnalysis, Comparison, Doubt, PairedRatio, Verdict, headline_metrics};
+use ciphertoll_stats::{Comparison, Doubt, Estimate, PairedRatio, Verdict, headline_metrics};
 
+use crate::cost_ratio::{cost, noun_of};
 use crate::lists::listed;
 use crate::number::{
     effect, is_certain, no_interval, percent, plural, quantity, ratio, ratio_interval, uncertainty,
@@ -12,9 +13,9 @@ use crate::subject::{object, subject};
 use crate::view::{Sentence, StratumView, Tone, certain_ratio};
 
 /// The cost of one configuration, the most important metric first; `None` if no ratio is known.
-pub(crate) fn treatment(stratum: &StratumView<'_>, comparison: &Comparison) -> Option<Sentence> {
+pub(crate) fn treatment<'a>(stratum: &'a StratumView<'_>, comparison: &'a Comparison) -> Option<Sentence> {
     let cell = &comparison.cell;
-    let ratios: Vec<(Metric, &PairedRatio)> =
+    let ratios: Vec<(Metric, &'a PairedRatio)> =
         comparison.headline().filter(|(_, ratio)| is_certain(&ratio.ratio)).collect();
     let subject = subject(&cell.cell, &stratum.rows, &stratum.heading_factors());
     if ratios.iter().any(|(_, ratio)| doubt(ratio) == Some(Doubt::TooManyVoided)) {
@@ -24,8 +25,14 @@ pub(crate) fn treatment(stratum: &StratumView<'_>, comparison: &Comparison) -> O
         return Some(Sentence::new(Tone::Unsure, text));
     }
     let tone = ratios.iter().map(|(metric, ratio)| tone(*metric, ratio)).max()?;
-    let clauses: Vec<Clause<'_>> =
-        ratios.into_iter().map(|(metric, ratio)| Clause { stratum, cell, metric, ratio }).collect();
+    let clause = |(metric, ratio): (Metric, &'a PairedRatio)| Clause {
+        stratum,
+        comparison,
+        metric,
+        ratio,
+        cost: cost(metric, &ratio.ratio),
+    };
+    let clauses: Vec<Clause<'_>> = ratios.into_iter().map(clause).collect();
     let mut text = subject;
     let mut previous = None;
     for alike in clauses.chunk_by(|one, next| one.is_undecided() && next.is_undecided()) {
@@ -40,10 +47,7 @@ pub(crate) fn treatment(stratum: &StratumView<'_>, comparison: &Comparison) -> O
 }
 
 pub(crate) fn tone(metric: Metric, ratio: &PairedRatio) -> Tone {
-    let worse = match metric.direction() {
-        MetricDirection::HigherIsBetter => ratio.ratio.value < 1.0,
-        MetricDirection::LowerIsBetter => ratio.ratio.value > 1.0,
-    };
+    let worse = cost(metric, &ratio.ratio).value > 1.0;
     match ratio.verdict {
         None => Tone::Neutral,
         Some(Verdict::SameWithin { .. }) => Tone::Same,
@@ -54,22 +58,13 @@ pub(crate) fn tone(metric: Metric, ratio: &PairedRatio) -> Tone {
     }
 }
 
-/// The name of a metric after "the".
-pub(crate) fn noun(metric: Metric) -> &'static str {
-    match metric {
-        Metric::RatePerS => "rate",
-        Metric::LatencyNsMean => "latency",
-        Metric::LatencyNsP95 => "p95 latency",
-        Metric::CpuUsPerOpTotal => "CPU",
-        other => other.title(),
-    }
-}
-
 struct Clause<'a> {
     stratum: &'a StratumView<'a>,
-    cell: &'a CellAnalysis,
+    comparison: &'a Comparison,
     metric: Metric,
     ratio: &'a PairedRatio,
+    /// Above 1 is more.
+    cost: Estimate,
 }
 
 /// Two consecutive clauses of the same kind share their verb.
@@ -88,6 +83,8 @@ enum ClausePosition {
     Later,
 }
 
+const NEUTRAL_VERB: &str = "takes";
+
 impl Clause<'_> {
     /// The clause, joined to the previous one or to the subject.
     fn text(&self, previous: Option<ClauseKind>) -> String {
@@ -103,7 +100,7 @@ impl Clause<'_> {
         let verb = match kind {
             _ if is_alike => "",
             ClauseKind::Ratio { verb } => verb,
-            ClauseKind::Same | ClauseKind::Negligible => self.neutral_verb(),
+            ClauseKind::Same | ClauseKind::Negligible => NEUTRAL_VERB,
             ClauseKind::Inconclusive => "inconclusive for",
         };
         let space = if verb.is_empty() { "" } else { " " };
@@ -112,15 +109,13 @@ impl Clause<'_> {
 
     fn kind(&self) -> ClauseKind {
         match self.ratio.verdict {
-            None => ClauseKind::Ratio { verb: self.neutral_verb() },
+            None => ClauseKind::Ratio { verb: NEUTRAL_VERB },
             Some(Verdict::SameWithin { .. }) => ClauseKind::Same,
             Some(Verdict::RealButNegligible { .. }) => ClauseKind::Negligible,
             Some(Verdict::Inconclusive { .. }) => ClauseKind::Inconclusive,
-            // "Costs N ×" is for latency and CPU only: for a rate it would read upside down.
-            Some(Verdict::Differs) => match (self.metric.direction(), tone(self.metric, self.ratio)) {
-                (MetricDirection::HigherIsBetter, _) => ClauseKind::Ratio { verb: "gives" },
-                (MetricDirection::LowerIsBetter, Tone::Worse) => ClauseKind::Ratio { verb: "costs" },
-                (MetricDirection::LowerIsBetter, _) => ClauseKind::Ratio { verb: "takes only" },
+            Some(Verdict::Differs) => match tone(self.metric, self.ratio) {
+                Tone::Worse => ClauseKind::Ratio { verb: "costs" },
+                _ => ClauseKind::Ratio { verb: "takes only" },
             },
         }
     }
@@ -139,15 +134,8 @@ impl Clause<'_> {
         }
     }
 
-    fn neutral_verb(&self) -> &'static str {
-        match self.metric.direction() {
-            MetricDirection::HigherIsBetter => "gives",
-            MetricDirection::LowerIsBetter => "takes",
-        }
-    }
-
     fn body(&self, place: ClausePosition) -> String {
-        let noun = noun(self.metric);
+        let noun = self.noun();
         match (self.ratio.verdict, place) {
             (None | Some(Verdict::Differs), ClausePosition::First) => {
                 format!("{}{}", self.numbers(place), self.levels())
@@ -168,7 +156,7 @@ impl Clause<'_> {
                 _,
             ) => {
                 let because = self.because(effect, blocks_needed, why);
-                let (value, interval) = (ratio(&self.ratio.ratio), ratio_interval(&self.ratio.ratio));
+                let (value, interval) = (ratio(&self.cost), ratio_interval(&self.cost));
                 let compared = match place {
                     ClausePosition::First => format!(" compared with {}", self.baseline()),
                     ClausePosition::Later => String::new(),
@@ -180,33 +168,39 @@ impl Clause<'_> {
 
     /// `3.11 × the latency of a plain one (2.93–3.30, 95 %)`.
     fn numbers(&self, place: ClausePosition) -> String {
-        let (value, interval) = (ratio(&self.ratio.ratio), ratio_interval(&self.ratio.ratio));
-        let noun = noun(self.metric);
-        match (place, self.ratio.ratio.interval()) {
+        let (value, interval) = (ratio(&self.cost), ratio_interval(&self.cost));
+        let noun = self.noun();
+        match (place, self.cost.interval()) {
             (ClausePosition::First, Some(_)) => {
                 let level = percent(self.stratum.report.analysis.confidence_level);
                 format!("{value} × the {noun} of {} ({interval}, {level})", self.baseline())
             }
             (ClausePosition::First, None) => {
-                format!("{value} × the {noun} of {}, {}", self.baseline(), no_interval(&self.ratio.ratio))
+                format!("{value} × the {noun} of {}, {}", self.baseline(), no_interval(&self.cost))
             }
             (ClausePosition::Later, Some(_)) => format!("{value} × the {noun} ({interval})"),
             (ClausePosition::Later, None) => format!("{value} × the {noun}"),
         }
     }
 
-    /// `: 612 µs (±1.8 %) against 197 µs (±1.8 %)`.
+    /// `: 612 µs (±1.8 %) against 197 µs (±1.8 %)`, whose quotient is the ratio.
     fn levels(&self) -> String {
-        let level = |cell: &CellAnalysis| {
-            let estimate = cell.metrics.get(&self.metric).filter(|estimate| is_certain(estimate))?;
+        let level = |estimate: &Estimate| {
             let value = quantity(self.metric, estimate.value);
             let interval = estimate.interval().map(|_| format!(" ({})", uncertainty(self.metric, estimate)));
-            Some(format!("{value}{}", interval.unwrap_or_default()))
+            format!("{value}{}", interval.unwrap_or_default())
         };
-        match (level(self.cell), level(self.stratum.baseline)) {
-            (Some(own), Some(baseline)) => format!(": {own} against {baseline}"),
+        match self.comparison.levels.get(&self.metric) {
+            Some(both) if both.iter().all(is_certain) => {
+                let [own, baseline] = both.each_ref().map(level);
+                format!(": {own} against {baseline}")
+            }
             _ => String::new(),
         }
+    }
+
+    fn noun(&self) -> &'static str {
+        noun_of(self.metric, self.stratum.cell().workload)
     }
 
     /// The reason for an inconclusive verdict, and what would help.
@@ -235,8 +229,8 @@ impl Clause<'_> {
 /// Several inconclusive metrics in one clause.
 fn undecided(clauses: &[Clause<'_>], previous: Option<ClauseKind>) -> String {
     let metric = |clause: &Clause<'_>| {
-        let (value, interval) = (ratio(&clause.ratio.ratio), ratio_interval(&clause.ratio.ratio));
-        format!("{} ({value} ×, {interval})", noun(clause.metric))
+        let (value, interval) = (ratio(&clause.cost), ratio_interval(&clause.cost));
+        format!("{} ({value} ×, {interval})", clause.noun())
     };
     let (joiner, compared) = match (previous, clauses) {
         (None, [first, ..]) => (": ", format!(" compared with {}", first.baseline())),

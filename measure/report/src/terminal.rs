@@ -73,6 +73,11 @@ impl Canvas {
         self.paint(Ink::Faint, text)
     }
 
+    /// Broken at the width.
+    pub(crate) fn faint_lines(&self, text: &str) -> Vec<String> {
+        wrap(text, self.width).iter().map(|line| self.faint(line)).collect()
+    }
+
     pub(crate) fn plain_sentence(&self, sentence: &Sentence) -> Vec<String> {
         self.sentence(sentence, Indent::None)
     }
@@ -154,18 +159,11 @@ impl Canvas {
     }
 
     /// `None` if the table is too wide.
-    fn fitting(&self, table: &Table) -> Option<Vec<String>> {
+    pub(crate) fn fitting(&self, table: &Table) -> Option<Vec<String>> {
         // Without colours, because escapes have no width.
         let plain = Self { style: Style::Plain, width: self.width };
         let widest = plain.grid(table).iter().map(|line| line.chars().count()).max().unwrap_or(0);
         (widest <= self.width).then(|| self.grid(table))
-    }
-
-    /// As many of the first columns as fit, and the number of the others.
-    pub(crate) fn first_columns(&self, table: &Table) -> Option<(Vec<String>, usize)> {
-        let last = table.columns.len();
-        let piece = |to: usize| Some((self.fitting(&table.slice(1..to))?, last - to));
-        (2..=last).rev().find_map(piece)
     }
 
     fn grid(&self, table: &Table) -> Vec<String> {
@@ -234,7 +232,7 @@ impl Table {
         self.select(&std::iter::once(0).chain(columns).collect::<Vec<_>>())
     }
 
-    fn select(&self, kept: &[usize]) -> Self {
+    pub(crate) fn select(&self, kept: &[usize]) -> Self {
         let pick = |row: &Vec<TableEntry>| kept.iter().filter_map(|&index| row.get(index).cloned()).collect();
         Self {
             columns: kept.iter().map(|&index| self.columns[index].clone()).collect(),

@@ -68,6 +68,8 @@ pub struct Comparison {
     pub cell: CellAnalysis,
     /// By metric; metrics with fewer than two pairs are absent.
     pub ratios: BTreeMap<Metric, PairedRatio>,
+    /// Headline metrics of the cell and of its baseline: geometric means over the pairs, whose quotient is the ratio.
+    pub levels: BTreeMap<Metric, [Estimate; 2]>,
 }
 
 impl Comparison {
@@ -91,7 +93,7 @@ pub struct CellAnalysis {
     pub blocks_used: u32,
     /// Dropped trials of either copy.
     pub voided: Vec<VoidedTrial>,
-    /// Flags of its trials and the number of trials that carry each kind.
+    /// Flags of the valid trials of either copy, and the number of trials that carry each kind.
     pub flags: Vec<(u32, Flag)>,
     /// Pairs with its baseline in which one trial had more checkpoints; empty on the baseline.
     pub checkpoints: UnevenCheckpoints,

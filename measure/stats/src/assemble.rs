@@ -66,6 +66,13 @@ pub struct TrialCounts {
     pub flagged: u32,
 }
 
+impl TrialCounts {
+    /// Attempts that something disturbed: voided, or valid with a flag.
+    pub fn disturbed(self) -> u32 {
+        self.voided + self.flagged
+    }
+}
+
 #[derive(Debug, Default)]
 struct BlockTrials<'a> {
     /// `None` if the trial was voided.
@@ -194,6 +201,26 @@ impl<'a> Trials<'a> {
         counts
     }
 
+    /// Each kind of flag of the valid trials of either copy of a cell: the number of trials, and the first flag as an
+    /// example.
+    pub fn flags(&self, cell: usize) -> Vec<(u32, Flag)> {
+        let mut counts: Vec<(u32, Flag)> = Vec::new();
+        let outcomes = self.completed.values().flat_map(|block| &block.outcomes);
+        for observation in outcomes.filter(|(of, _)| of.cell == cell).filter_map(|(_, outcome)| *outcome) {
+            for (position, flag) in observation.flags.iter().enumerate() {
+                let is_same = |other: &Flag| discriminant(other) == discriminant(flag);
+                if observation.flags[..position].iter().any(is_same) {
+                    continue; // trials are counted, not flags
+                }
+                match counts.iter_mut().find(|(_, counted)| is_same(counted)) {
+                    Some((trials, _)) => *trials += 1,
+                    None => counts.push((1, flag.clone())),
+                }
+            }
+        }
+        counts
+    }
+
     /// Every voided trial of either copy of a cell, including those whose repetition succeeded.
     pub fn voided(&self, cell: usize) -> Vec<VoidedTrial> {
         let of_all = self.completed.values().flat_map(|block| &block.voided);
@@ -243,6 +270,12 @@ impl<'a> Pairs<'a> {
         })
     }
 
+    /// The logs of both trials of each pair that has them.
+    pub fn logs(&self, metric: Metric) -> Vec<(f64, f64)> {
+        let both = |[own, other]: &[&Observation; 2]| Some((log_of(own, metric)?, log_of(other, metric)?));
+        self.observations.iter().filter_map(both).collect()
+    }
+
     /// Own ÷ other in one metric, block by block: `(block, ratio)`, in the order of blocks. They show a drift over the run.
     pub fn ratios_by_block(&self, metric: Metric) -> Vec<(u32, f64)> {
         let ratio = |(&block, &[own, other]): (&u32, &[&Observation; 2])| {
@@ -270,24 +303,6 @@ impl<'a> Pairs<'a> {
             }
         }
         sums
-    }
-
-    /// Each kind of flag of the cell's trials: the number of trials, and the first flag as an example.
-    pub fn flags(&self) -> Vec<(u32, Flag)> {
-        let mut counts: Vec<(u32, Flag)> = Vec::new();
-        for observation in self.own() {
-            for (position, flag) in observation.flags.iter().enumerate() {
-                let is_same = |other: &Flag| discriminant(other) == discriminant(flag);
-                if observation.flags[..position].iter().any(is_same) {
-                    continue; // trials are counted, not flags
-                }
-                match counts.iter_mut().find(|(_, counted)| is_same(counted)) {
-                    Some((trials, _)) => *trials += 1,
-                    None => counts.push((1, flag.clone())),
-                }
-            }
-        }
-        counts
     }
 
     /// Why metrics of the cell are absent, from the trial that was farthest from having them.

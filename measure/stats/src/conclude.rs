@@ -58,6 +58,7 @@ fn analyse_stratum(plan: &Plan, stratum: usize, trials: &Trials<'_>) -> (Stratum
     let comparisons = planned.iter().zip(pairs).zip(ratios).map(|((planned, pairs), ratios)| Comparison {
         stratum,
         arm: planned.visited.arm,
+        levels: paired_levels(&pairs, headline),
         cell: analyse_cell(plan, planned.visited.cell, planned.role(), pairs, trials),
         ratios,
     });
@@ -97,12 +98,22 @@ fn analyse_cell(
         blocks_planned: plan.counted_blocks(),
         blocks_used: pairs.observations.len() as u32,
         voided: trials.voided(index),
-        flags: pairs.flags(),
+        flags: trials.flags(index),
         legs: pairs.legs(),
         metrics,
         absent,
         checkpoints: pairs.checkpoints,
     }
+}
+
+/// The geometric means of a cell and of its baseline over their pairs.
+fn paired_levels(pairs: &Pairs<'_>, metrics: &[Metric]) -> BTreeMap<Metric, [Estimate; 2]> {
+    let level = |logs: &[f64]| Some(LogSummary::of(logs)?.estimate());
+    let levels = |metric: &Metric| {
+        let (own, baseline): (Vec<f64>, Vec<f64>) = pairs.logs(*metric).into_iter().unzip();
+        Some((*metric, [level(&own)?, level(&baseline)?]))
+    };
+    metrics.iter().filter_map(levels).collect()
 }
 
 /// Geometric means over blocks, as for ratios. Phases and the mean time that they add up to have arithmetic means, so that

@@ -2,13 +2,14 @@
 
 use ciphertoll_model::{Arm, Metric};
 use ciphertoll_stats::assemble::PlannedComparison;
-use ciphertoll_stats::{Comparison, Interval, PairedRatio, headline_metrics};
+use ciphertoll_stats::{Comparison, Estimate, Interval, headline_metrics};
 
 use super::figure::{Figure, comparison_label, pictures};
+use crate::RunReport;
+use crate::cost_ratio::{cost, noun_of};
 use crate::number::{is_certain, ratio_with_interval, significant};
 use crate::svg::{Anchor, Drawing, Scale, Shape, dot, group, line, polyline, rect, text, tooltip, upright};
 use crate::view::{Column, ColumnKind, StratumView, Table, TableEntry};
-use crate::{RunReport, sentence};
 
 const HEIGHT: f64 = 70.0;
 /// Space for half a dot.
@@ -18,11 +19,11 @@ const LEFT: f64 = 52.0;
 /// One block shows no drift.
 const FEWEST: usize = 2;
 
-struct Panel<'a> {
+struct Panel {
     label: String,
-    /// Block and ratio.
+    /// Block and cost.
     ratios: Vec<(u32, f64)>,
-    summary: Option<&'a PairedRatio>,
+    summary: Option<Estimate>,
     arm: Arm,
 }
 
@@ -42,9 +43,9 @@ pub(super) fn figure(stratum: &StratumView<'_>, id: &str) -> Option<Figure> {
     let last = panels.iter().flat_map(|panel| &panel.ratios).map(|(block, _)| *block).max()?;
     // Every panel spans the same ratio, so that a drift here and noise there can be compared.
     let half = panels.iter().map(Panel::half_span).fold(1.005, f64::max) * 1.01;
-    let noun = sentence::noun(metric);
+    let noun = noun_of(metric, stratum.cell().workload);
     let heading = format!("Block by block: {noun} ÷ {}", stratum.baseline_label());
-    let has_interval = panels.iter().filter_map(Panel::certain).any(|of| of.ratio.interval().is_some());
+    let has_interval = panels.iter().filter_map(Panel::certain).any(|of| of.interval().is_some());
     let labels: Vec<String> = panels.iter().map(Panel::caption).collect();
     let description = format!("Dots over {last} blocks, a panel for each. {}.", labels.join("; "));
     let id = format!("{id}-blocks");
@@ -67,17 +68,21 @@ pub(super) fn figure(stratum: &StratumView<'_>, id: &str) -> Option<Figure> {
     })
 }
 
-fn panels<'a>(stratum: &StratumView<'a>, metric: Metric) -> Vec<Panel<'a>> {
-    let panel = |comparison: &'a Comparison| Panel {
+fn panels(stratum: &StratumView<'_>, metric: Metric) -> Vec<Panel> {
+    let of_block = |value| cost(metric, &Estimate { value, ci_low: None, ci_high: None, blocks: 1 }).value;
+    let panel = |comparison: &Comparison| Panel {
         label: comparison_label(stratum, comparison),
-        ratios: ratios_by_block(stratum.report, comparison, metric),
-        summary: comparison.ratios.get(&metric),
+        ratios: ratios_by_block(stratum.report, comparison, metric)
+            .into_iter()
+            .map(|(block, ratio)| (block, of_block(ratio)))
+            .collect(),
+        summary: comparison.ratios.get(&metric).map(|found| cost(metric, &found.ratio)),
         arm: comparison.arm,
     };
     stratum.comparisons().map(panel).filter(|panel| panel.ratios.len() >= FEWEST).collect()
 }
 
-impl Panel<'_> {
+impl Panel {
     /// The geometric mean of the ratios.
     fn centre(&self) -> f64 {
         let logs: f64 = self.ratios.iter().map(|(_, ratio)| ratio.ln()).sum();
@@ -87,18 +92,18 @@ impl Panel<'_> {
     /// How far the dots and the interval reach from the middle, as a ratio.
     fn half_span(&self) -> f64 {
         let centre = self.centre();
-        let interval = self.certain().map(|summary| [summary.ratio.low(), summary.ratio.high()]);
+        let interval = self.certain().map(|summary| [summary.low(), summary.high()]);
         let limits = interval.into_iter().flatten();
         let all = self.ratios.iter().map(|(_, ratio)| *ratio).chain(limits);
         all.map(|ratio| (ratio / centre).ln().abs().exp()).fold(1.0, f64::max)
     }
 
-    fn certain(&self) -> Option<&PairedRatio> {
-        self.summary.filter(|summary| is_certain(&summary.ratio))
+    fn certain(&self) -> Option<&Estimate> {
+        self.summary.as_ref().filter(|summary| is_certain(summary))
     }
 
     fn value(&self) -> String {
-        self.certain().map_or_else(String::new, |summary| ratio_with_interval(&summary.ratio))
+        self.certain().map_or_else(String::new, |summary| ratio_with_interval(summary))
     }
 
     fn caption(&self) -> String {
@@ -106,7 +111,7 @@ impl Panel<'_> {
     }
 }
 
-fn draw(drawing: &mut Drawing, panels: &[Panel<'_>], last: u32, half: f64) {
+fn draw(drawing: &mut Drawing, panels: &[Panel], last: u32, half: f64) {
     let across = Scale::linear((0.5, f64::from(last) + 0.5), (LEFT, drawing.width() - 4.0));
     for panel in panels {
         drawn(drawing, panel, &across, half);
@@ -119,7 +124,7 @@ fn draw(drawing: &mut Drawing, panels: &[Panel<'_>], last: u32, half: f64) {
     drawing.lines("block, in the order of the run", "tick");
 }
 
-fn drawn(drawing: &mut Drawing, panel: &Panel<'_>, across: &Scale, half: f64) {
+fn drawn(drawing: &mut Drawing, panel: &Panel, across: &Scale, half: f64) {
     drawing.caption(&panel.label, &panel.value(), "");
     let top = drawing.advance(HEIGHT + 8.0);
     let centre = panel.centre();
@@ -129,11 +134,11 @@ fn drawn(drawing: &mut Drawing, panel: &Panel<'_>, across: &Scale, half: f64) {
     drawing.mark(rect(left, top, right - left, HEIGHT, "panel"));
     drawing.mark(upright(&axis, left, right, 4, ""));
     if let Some(summary) = panel.certain() {
-        if let Some(Interval { low, high }) = summary.ratio.interval() {
+        if let Some(Interval { low, high }) = summary.interval() {
             let (low, high) = (axis.at(low), axis.at(high));
             drawing.mark(rect(left, high, right - left, low - high, "interval"));
         }
-        let middle = axis.at(summary.ratio.value);
+        let middle = axis.at(summary.value);
         drawing.mark(line((left, middle), (right, middle), "mean"));
     }
     let place = |(block, ratio): &(u32, f64)| (across.at(f64::from(*block)), axis.at(*ratio));
@@ -148,9 +153,9 @@ fn drawn(drawing: &mut Drawing, panel: &Panel<'_>, across: &Scale, half: f64) {
     }
 }
 
-fn table(panels: &[Panel<'_>], last: u32) -> Table {
+fn table(panels: &[Panel], last: u32) -> Table {
     let columns = panels.iter().map(|panel| Column::new(ColumnKind::Ratio, &panel.label));
-    let entry = |panel: &Panel<'_>, block: u32| {
+    let entry = |panel: &Panel, block: u32| {
         let ratio = panel.ratios.iter().find(|(of, _)| *of == block);
         ratio.map_or_else(TableEntry::absent, |(_, ratio)| {
             TableEntry::text(format!("{} ×", significant(*ratio)))

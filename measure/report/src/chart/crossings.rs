@@ -1,13 +1,13 @@
 //! The cost of encryption at rest by pages that cross between the server's buffers and the system, both axes logarithmic: a
 //! point for each comparison.
 
-use ciphertoll_model::{Metric, MetricDirection};
+use ciphertoll_model::Metric;
 use ciphertoll_stats::{Comparison, Estimate};
 
 use super::figure::{Figure, pictures, series_look, whiskers};
+use crate::cost_ratio::{cost, noun};
 use crate::lists::distinct;
 use crate::number::{measured, ratio, ratio_interval, ratio_with_interval};
-use crate::sentence;
 use crate::svg::{
     Anchor, Drawing, Scale, Shape, Swatch, across, dot, group, line, text, tooltip, upright, upright_whisker,
     width_of,
@@ -36,7 +36,7 @@ struct Point<'a> {
     name: String,
     workload: String,
     pages: &'a Estimate,
-    ratio: &'a Estimate,
+    ratio: Estimate,
 }
 
 pub(crate) fn of_report(strata: &[StratumView<'_>]) -> Vec<Figure> {
@@ -62,17 +62,17 @@ fn point<'a>(stratum: &StratumView<'a>, comparison: &'a Comparison, metric: Metr
         name: stratum.cell_name(cell),
         workload: cell.cell.workload.to_string(),
         pages: level(cell, CROSSINGS)?,
-        ratio: &certain_ratio(comparison, metric)?.ratio,
+        ratio: cost(metric, &certain_ratio(comparison, metric)?.ratio),
     })
 }
 
 fn figure(metric: Metric, points: &[Point<'_>]) -> Figure {
-    let heading = format!("Cost by page crossings: {}", sentence::noun(metric));
+    let heading = format!("Cost by page crossings: {}", noun(metric));
     let id = format!("crossings-{}", metric.label().replace('_', "-"));
     Figure {
         pictures: pictures(&id, &heading, &in_words(points), |drawing| draw(drawing, points)),
         id,
-        reading: reading(metric, points),
+        reading: reading(points),
         heading,
         numbers: numbers(points),
         notes: Vec::new(),
@@ -99,19 +99,15 @@ fn draw(drawing: &mut Drawing, points: &[Point<'_>]) {
     }));
 }
 
-fn reading(metric: Metric, points: &[Point<'_>]) -> String {
-    let intervals = whiskers(points.iter().map(|point| point.ratio), "whiskers are 95 % intervals");
-    let side = match metric.direction() {
-        MetricDirection::HigherIsBetter => "below 1 is slower",
-        MetricDirection::LowerIsBetter => "above 1 costs more",
-    };
+fn reading(points: &[Point<'_>]) -> String {
+    let intervals = whiskers(points.iter().map(|point| &point.ratio), "whiskers are 95 % intervals");
     let strip = match Strip::of(points) {
         Strip::Used => " Left of the dashed line: fewer than 0.01 pages.",
         Strip::Unused => "",
     };
     format!(
         "Each point is a configuration: pages read into the server's buffers and written out of them, and the ratio to the \
-         baseline; {intervals}; {side}. Both axes are logarithmic.{strip}"
+         baseline; {intervals}; above 1 costs more. Both axes are logarithmic.{strip}"
     )
 }
 
@@ -186,7 +182,7 @@ fn drawn(drawing: &mut Drawing, point: &Point<'_>, place: &PlotArea, (shape, col
         "{}: {} pages an operation, {}",
         point.name,
         measured(CROSSINGS, point.pages),
-        ratio_with_interval(point.ratio)
+        ratio_with_interval(&point.ratio)
     );
     let marks = group("mark point").child(tooltip(said)).child(upright_whisker(x, low, high, &colour));
     drawing.mark(marks.child(dot(shape, (x, y), &colour)));
@@ -225,7 +221,7 @@ fn names(points: &[Point<'_>], place: &PlotArea) -> Vec<(f64, f64, Anchor, Strin
 
 fn in_words(points: &[Point<'_>]) -> String {
     let word = |point: &Point<'_>| {
-        format!("{}: {} pages, {} ×", point.name, measured(CROSSINGS, point.pages), ratio(point.ratio))
+        format!("{}: {} pages, {} ×", point.name, measured(CROSSINGS, point.pages), ratio(&point.ratio))
     };
     let words: Vec<String> = points.iter().map(word).collect();
     format!(
@@ -237,7 +233,7 @@ fn in_words(points: &[Point<'_>]) -> String {
 fn numbers(points: &[Point<'_>]) -> Table {
     let row = |point: &Point<'_>| {
         let pages = TableEntry::text(measured(CROSSINGS, point.pages));
-        let ratio = TableEntry::new([format!("{} ×", ratio(point.ratio)), ratio_interval(point.ratio)]);
+        let ratio = TableEntry::new([format!("{} ×", ratio(&point.ratio)), ratio_interval(&point.ratio)]);
         (point.name.clone(), vec![pages, ratio])
     };
     let columns =

@@ -1,9 +1,10 @@
 //! The cost of each configuration: ratios to the baseline with their intervals around 1.
 
-use ciphertoll_model::{Arm, Metric, MetricDirection, Unit};
-use ciphertoll_stats::{PairedRatio, headline_metrics, margin};
+use ciphertoll_model::{Arm, Metric, Unit};
+use ciphertoll_stats::{Estimate, PairedRatio, headline_metrics, margin};
 
 use super::figure::{Figure, comparison_label, pictures};
+use crate::cost_ratio::{cost, noun_of};
 use crate::number::{percent, ratio, ratio_interval, ratio_with_interval};
 use crate::svg::{Drawing, Scale, Shape, Swatch, across, dot, group, hatch, line, rect, tooltip, whisker};
 use crate::view::{Column, ColumnKind, StratumView, Table, TableEntry, Tone, certain_ratio, levels};
@@ -15,11 +16,14 @@ struct RatioRow<'a> {
     label: String,
     arm: Arm,
     ratio: &'a PairedRatio,
+    /// Above 1 is more.
+    cost: Estimate,
 }
 
 /// The ratios in one metric, the A/A comparison last.
 struct MetricRatios<'a> {
     metric: Metric,
+    noun: &'static str,
     rows: Vec<RatioRow<'a>>,
     /// Half-width of "the same", as a ratio.
     margin: f64,
@@ -57,7 +61,7 @@ fn reading(families: &[MetricRatios<'_>]) -> String {
 }
 
 fn has_intervals(families: &[MetricRatios<'_>]) -> bool {
-    families.iter().flat_map(|family| &family.rows).any(|row| row.ratio.ratio.interval().is_some())
+    families.iter().flat_map(|family| &family.rows).any(|row| row.cost.interval().is_some())
 }
 
 /// Explains only marks that occur.
@@ -77,11 +81,13 @@ fn key(families: &[MetricRatios<'_>]) -> Vec<Swatch> {
 fn family<'a>(stratum: &'a StratumView<'_>, metric: Metric) -> Option<MetricRatios<'a>> {
     let row = |comparison| {
         let ratio = certain_ratio(comparison, metric)?;
-        Some(RatioRow { label: comparison_label(stratum, comparison), arm: comparison.arm, ratio })
+        let cost = cost(metric, &ratio.ratio);
+        Some(RatioRow { label: comparison_label(stratum, comparison), arm: comparison.arm, ratio, cost })
     };
     let rows: Vec<RatioRow<'a>> = stratum.comparisons().filter_map(row).collect();
     rows.iter().any(|row| row.arm == Arm::Main).then(|| MetricRatios {
         metric,
+        noun: noun_of(metric, stratum.cell().workload),
         rows,
         margin: 1.0 + margin(metric, &stratum.report.plan.margins),
         floor: stratum.noise_floor_of(metric).map(|floor| 1.0 + floor),
@@ -93,7 +99,7 @@ fn reach(families: &[MetricRatios<'_>]) -> Option<(f64, f64)> {
     const AIR: f64 = 0.06;
     families.first()?;
     let limits = families.iter().flat_map(|family| {
-        let ratios = family.rows.iter().flat_map(|row| [row.ratio.ratio.low(), row.ratio.ratio.high()]);
+        let ratios = family.rows.iter().flat_map(|row| [row.cost.low(), row.cost.high()]);
         ratios.chain([family.margin, family.margin.recip()])
     });
     let (low, high) = limits.fold((1.0_f64, 1.0_f64), |(low, high), limit| (low.min(limit), high.max(limit)));
@@ -103,25 +109,22 @@ fn reach(families: &[MetricRatios<'_>]) -> Option<(f64, f64)> {
 
 fn drawn(drawing: &mut Drawing, family: &MetricRatios<'_>, axis: &Scale, baseline: &str) {
     drawing.advance(6.0);
-    drawing.lines(
-        &format!("{} ÷ {baseline} ({})", sentence::noun(family.metric), side(family.metric)),
-        "subhead",
-    );
-    for RatioRow { label, arm, ratio } in &family.rows {
+    drawing.lines(&format!("{} ÷ {baseline} ({})", family.noun, side(family.metric)), "subhead");
+    for RatioRow { label, arm, ratio, cost } in &family.rows {
         let (tone, shape) = match arm {
             Arm::Main => (sentence::tone(family.metric, ratio), Shape::Circle),
             Arm::Repeat => (Tone::Neutral, Shape::Ring),
         };
         let class = &tone.class();
-        let numbers = ratio_with_interval(&ratio.ratio);
+        let numbers = ratio_with_interval(cost);
         let word = verdict(family.metric, ratio, *arm).map(|word| format!(" {word}")).unwrap_or_default();
         drawing.caption(label, &format!("{} {numbers}{word}", tone.mark()), class);
         let middle = drawing.advance(HEIGHT + 5.0) + HEIGHT / 2.0 + 1.0;
         bands(drawing, family, axis, middle);
         let mark = group("mark")
-            .child(tooltip(format!("{label}, {}: {numbers}{word}", sentence::noun(family.metric))))
-            .child(whisker(axis.at(ratio.ratio.low()), axis.at(ratio.ratio.high()), middle, class))
-            .child(dot(shape, (axis.at(ratio.ratio.value), middle), class));
+            .child(tooltip(format!("{label}, {}: {numbers}{word}", family.noun)))
+            .child(whisker(axis.at(cost.low()), axis.at(cost.high()), middle, class))
+            .child(dot(shape, (axis.at(cost.value), middle), class));
         drawing.mark(mark);
     }
     drawing.advance(6.0);
@@ -142,12 +145,9 @@ fn bands(drawing: &mut Drawing, family: &MetricRatios<'_>, axis: &Scale, middle:
 
 /// The side of 1 with the higher cost.
 fn side(metric: Metric) -> &'static str {
-    match (metric.direction(), metric.unit()) {
-        (MetricDirection::HigherIsBetter, _) => "left of 1: slower",
-        (MetricDirection::LowerIsBetter, Unit::CpuMicroseconds | Unit::Bytes | Unit::Count) => {
-            "right of 1: costs more"
-        }
-        (MetricDirection::LowerIsBetter, _) => "right of 1: slower",
+    match metric.unit() {
+        Unit::CpuMicroseconds | Unit::Bytes | Unit::Count => "right of 1: costs more",
+        Unit::PerSecond | Unit::Nanoseconds => "right of 1: slower",
     }
 }
 
@@ -162,9 +162,9 @@ fn in_words(all: &[MetricRatios<'_>]) -> String {
         let rows: Vec<String> = family
             .rows
             .iter()
-            .map(|row| format!("{} {}", row.label, ratio_with_interval(&row.ratio.ratio)))
+            .map(|row| format!("{} {}", row.label, ratio_with_interval(&row.cost)))
             .collect();
-        format!("{}: {}", sentence::noun(family.metric), rows.join("; "))
+        format!("{}: {}", family.noun, rows.join("; "))
     };
     let families: Vec<String> = all.iter().map(of_family).collect();
     let what = if has_intervals(all) { "Ratios with their 95 % intervals" } else { "Ratios" };
@@ -185,8 +185,8 @@ fn table(stratum: &StratumView<'_>, families: &[MetricRatios<'_>]) -> Table {
             let floor = family.floor.map(|floor| percent(floor - 1.0));
             let verdict = verdict(family.metric, row.ratio, row.arm);
             let entries = vec![
-                TableEntry::text(sentence::noun(family.metric)),
-                TableEntry::new([format!("{} ×", ratio(&row.ratio.ratio)), ratio_interval(&row.ratio.ratio)]),
+                TableEntry::text(family.noun),
+                TableEntry::new([format!("{} ×", ratio(&row.cost)), ratio_interval(&row.cost)]),
                 TableEntry::text(format!("±{}", percent(family.margin - 1.0))),
                 floor.map_or_else(TableEntry::absent, TableEntry::text),
                 verdict.map_or_else(TableEntry::absent, TableEntry::text),

@@ -127,6 +127,6 @@ fn entry(metric: Metric, found: &Result<Estimate, MissingTerm>) -> TableEntry {
 }
 
 /// What measures missing terms.
-fn calibration(server: &ServerLevel) -> String {
+pub(crate) fn calibration(server: &ServerLevel) -> String {
     format!("ciphertoll run calibrate --server {server}")
 }

@@ -1,14 +1,13 @@
 //! The first screen, for a reader who decides: the cost in one sentence, one picture, and what to do.
 
-use super::part::{flowing, paragraph, tone_words};
+use super::part::{flowing, paragraph};
 use super::table::scrolling;
 use crate::RunReport;
-use crate::lists::distinct;
 use crate::markup::Element;
 use crate::view::advice::{self, Advice};
 use crate::view::decision::{self, Decision};
-use crate::view::headline::{certainty, headline};
-use crate::view::{StratumView, Table, Tone, key_exchange, matrix, profile};
+use crate::view::headline::headline;
+use crate::view::{StratumView, Table, Tone, certainty, key_exchange, matrix, profile};
 
 pub(super) fn section(report: &RunReport<'_>, strata: &[StratumView<'_>]) -> Element {
     const HEADING: &str = "answer-heading";
@@ -28,29 +27,34 @@ pub(super) fn section(report: &RunReport<'_>, strata: &[StratumView<'_>]) -> Ele
         .child(Element::new("h2").with("id", HEADING).text(flowing(&sentence)))
         .children(key_exchange.iter().map(|sentence| paragraph("prose", &sentence.text)))
         .children(profile::sentences(report).iter().map(|sentence| paragraph("prose", &sentence.text)))
-        .children(certainty(report, strata).map(|certainty| sure(&certainty)))
         .child(
             Element::new("div")
                 .class("screen")
-                .children(picture.iter().map(in_colour))
+                .children(picture.iter().map(|table| in_colour(table, strata)))
                 .children(what_to_do(report, advice.as_ref())),
         )
+        .child(sure(report, strata))
+        .children(certainty::machine(report).map(|machine| paragraph("muted", &machine.text)))
 }
 
-fn sure(certainty: &str) -> Element {
+fn sure(report: &RunReport<'_>, strata: &[StratumView<'_>]) -> Element {
+    let sentence = Element::new("p").class("muted").text(flowing(&certainty::how_sure(report, strata)));
+    if !report.has_numbers() {
+        return sentence;
+    }
     let link = Element::new("a").with("href", "#how-far-to-trust-this").text("How far to trust this");
-    Element::new("p").class("muted").text(flowing(certainty)).text(" ").child(link).text(".")
+    sentence.text(" ").child(link).text(".")
 }
 
 /// The matrix and the meaning of its marks.
-fn in_colour(table: &Table) -> Element {
-    let tones = distinct(table.rows.iter().flatten().map(|entry| entry.tone));
-    let meaning = |tone: &Tone| {
-        let words = tone_words(*tone)?.to_lowercase();
+fn in_colour(table: &Table, strata: &[StratumView<'_>]) -> Element {
+    let meaning = |(tone, words): (Tone, &'static str)| {
         let sign = Element::new("span").class("sign").text(tone.mark());
-        Some(Element::new("li").class(tone.class()).child(sign).text(" ").text(words))
+        Element::new("li").class(tone.class()).child(sign).text(" ").text(words)
     };
-    let legend = Element::new("ul").class("legend").children(tones.iter().filter_map(meaning));
+    let reading = matrix::reading(strata).map(|reading| Element::new("li").text(flowing(&reading)));
+    let meanings = matrix::legend(table).into_iter().map(meaning);
+    let legend = Element::new("ul").class("legend").children(meanings).children(reading);
     let caption = "Cost of each configuration (rows) under each load (columns), compared with the baseline";
     Element::new("div").class("picture matrix").child(scrolling(table, caption)).child(legend)
 }

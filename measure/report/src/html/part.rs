@@ -54,7 +54,7 @@ pub(super) fn said(sentences: &[Sentence], class: &str) -> Element {
 }
 
 /// The mark as text for screen readers.
-pub(super) fn tone_words(tone: Tone) -> Option<&'static str> {
+fn tone_words(tone: Tone) -> Option<&'static str> {
     Some(match tone {
         Tone::Neutral => return None,
         Tone::Caution => "Caution",

@@ -11,7 +11,7 @@ use crate::markup::Element;
 
 pub(super) const SCRIPT: &str = include_str!("assets/what-if.js");
 /// See [`super::SCRIPT_SHA256`].
-pub(super) const SCRIPT_SHA256: &str = "sha256-55++WjnLCNV4CCDBIj4yb6E7e7s77VLsRO+pIDDOMzs=";
+pub(super) const SCRIPT_SHA256: &str = "sha256-H35AzHt25oV+OtUidEBmFdd/gA53Ohtsn8iejrWgj/o=";
 
 /// A number that the reader may change.
 struct Field {

@@ -6,15 +6,16 @@ use std::mem::discriminant;
 use ciphertoll_model::{
     Cell, CpuPinning, Environment, Factor, Flag, Metric, NoiseLimits, SecurityLevel, TlsPath,
 };
-use ciphertoll_stats::{CellAnalysis, Comparison, headline_metrics};
+use ciphertoll_stats::{CellAnalysis, Comparison, Estimate, headline_metrics};
 
 use super::{
-    Section, Sentence, StratumView, at_rest, capital, certain_ratio, clean, crossings, documents, plan,
-    repeat,
+    Section, Sentence, StratumView, at_rest, capital, certain_ratio, certainty, clean, crossings, documents,
+    plan, repeat,
 };
+use crate::cost_ratio::{cost, noun_of};
 use crate::lists::{distinct, grouped};
 use crate::number::{effect, percent, plural, significant};
-use crate::{RunReport, names, sentence};
+use crate::{RunReport, names};
 
 pub(crate) fn sections(report: &RunReport<'_>, strata: &[StratumView<'_>]) -> Vec<Section> {
     let mut trust: Vec<Sentence> = strata.iter().filter_map(noise).collect();
@@ -45,6 +46,7 @@ pub(crate) fn sections(report: &RunReport<'_>, strata: &[StratumView<'_>]) -> Ve
     trust.extend(documents::sentences(report));
     trust.extend(uncached(report));
     trust.extend(allowed_noise(report));
+    trust.extend(certainty::counts(report));
     trust.extend(voided(&cells));
     trust.extend(flags(&cells));
     trust.extend(warnings(report));
@@ -142,7 +144,7 @@ fn lowered(report: &RunReport<'_>) -> Option<Sentence> {
 fn noise(stratum: &StratumView<'_>) -> Option<Sentence> {
     let floor = |metric: &Metric| {
         let floor = stratum.noise_floor_of(*metric)?;
-        Some(format!("{} in {}", effect(floor), sentence::noun(*metric)))
+        Some(format!("{} in {}", effect(floor), noun_of(*metric, stratum.cell().workload)))
     };
     let floors: Vec<String> = headline_metrics(stratum.cell()).iter().filter_map(floor).collect();
     if floors.is_empty() {
@@ -180,13 +182,15 @@ fn judged(stratum: &StratumView<'_>, comparison: &Comparison) -> Vec<Option<Sent
     let entry = |metric: &Metric| {
         let ratio = certain_ratio(comparison, *metric).filter(|ratio| ratio.verdict.is_some())?;
         let agrees = (ratio.ratio.low()..=ratio.ratio.high()).contains(&ratio.hodges_lehmann);
+        let of_ranks = Estimate { value: ratio.hodges_lehmann, ci_low: None, ci_high: None, blocks: 0 };
+        let of_ranks = cost(*metric, &of_ranks).value;
         Some((!agrees).then(|| {
             let text = format!(
                 "{}: the Hodges–Lehmann estimate of the {} ({} ×) lies outside the interval: single blocks dominate \
                  the ratio.",
                 stratum.cell_name(&comparison.cell),
-                sentence::noun(*metric),
-                significant(ratio.hodges_lehmann),
+                noun_of(*metric, comparison.cell.cell.workload),
+                significant(of_ranks),
             );
             Sentence::caution(text)
         }))

@@ -1,12 +1,13 @@
 //! The answer in one sentence: which configuration, its cost, and how sure that is.
 
-use ciphertoll_model::{ConnectionUse, Metric, MetricDirection};
+use ciphertoll_model::{ConnectionUse, Metric};
 use ciphertoll_stats::{Comparison, PairedRatio, Verdict, headline_metrics};
 
 use super::advice::{self, Advice};
-use super::{StratumView, Tone, certain_ratio};
+use super::{StratumView, Tone, certain_ratio, level};
+use crate::cost_ratio::{cost, noun_of};
 use crate::lists::{grouped, listed};
-use crate::number::{percent, plural, ratio, ratio_interval};
+use crate::number::{measured, percent, ratio, ratio_interval};
 use crate::{RunReport, names, sentence};
 
 /// A ratio with a verdict in the most important metric of its load.
@@ -25,6 +26,9 @@ pub(crate) fn headline(
     strata: &[StratumView<'_>],
     advice: Option<&Advice>,
 ) -> Option<String> {
+    if let Some(alone) = alone(strata) {
+        return Some(alone);
+    }
     let mut about = findings(strata);
     let subject = if let Some(advice) = advice {
         about.retain(|found| advice::is_about(advice, found.stratum, &found.comparison.cell));
@@ -54,23 +58,33 @@ pub(crate) fn headline(
     (!costs.is_empty()).then(|| format!("{subject}: {}.", costs.join("; ")))
 }
 
-/// The number of blocks, and of comparisons with a conclusive verdict, with any and with none.
-pub(crate) fn certainty(report: &RunReport<'_>, strata: &[StratumView<'_>]) -> Option<String> {
+/// `7 of 8 comparisons are conclusive`; `None` without verdicts.
+pub(crate) fn conclusive(strata: &[StratumView<'_>]) -> Option<String> {
     let all = findings(strata);
     let conclusive = all.iter().filter(|found| found.is_conclusive()).count();
     let count = headline_strata(strata).map(|stratum| stratum.treatments.len()).sum::<usize>();
-    (!all.is_empty()).then(|| {
-        format!(
-            "Ranges are {} confidence intervals from {} in random order. {conclusive} of {} conclusive{}.",
-            percent(report.analysis.confidence_level),
-            plural(u64::from(report.analysis.blocks_completed), "paired block"),
-            if count == 1 { "1 comparison is".to_owned() } else { format!("{count} comparisons are") },
-            match count - all.len() {
-                0 => String::new(),
-                1 => ", 1 has no verdict".to_owned(),
-                several => format!(", {several} have no verdict"),
-            },
-        )
+    let are = if count == 1 { "1 comparison is".to_owned() } else { format!("{count} comparisons are") };
+    let without = match count - all.len() {
+        0 => String::new(),
+        1 => ", 1 has no verdict".to_owned(),
+        several => format!(", {several} have no verdict"),
+    };
+    (!all.is_empty()).then(|| format!("{conclusive} of {are} conclusive{without}"))
+}
+
+/// What was measured, if there is nothing to compare it with.
+fn alone(strata: &[StratumView<'_>]) -> Option<String> {
+    let value = |stratum: &StratumView<'_>| {
+        let metric = *headline_metrics(stratum.cell()).first()?;
+        let value = measured(metric, level(stratum.baseline, metric)?);
+        Some(format!("{} {value}", stratum.name()))
+    };
+    let values: Vec<String> = strata.iter().filter_map(value).collect();
+    let is_alone = strata.iter().all(|stratum| stratum.treatments.is_empty()) && !values.is_empty();
+    is_alone.then(|| {
+        let path =
+            strata.first().map_or_else(String::new, |stratum| stratum.cell().treatment.path.to_string());
+        format!("Only {path} was measured, so there is nothing to compare it with: {}.", values.join("; "))
     })
 }
 
@@ -112,11 +126,7 @@ impl Finding<'_> {
             Tone::Unsure => 0.0,
             _ => 1.0,
         };
-        let cost = match self.metric.direction() {
-            MetricDirection::HigherIsBetter => -self.ratio.ratio.value.ln(),
-            MetricDirection::LowerIsBetter => self.ratio.ratio.value.ln(),
-        };
-        rank * STEP + cost
+        rank * STEP + cost(self.metric, &self.ratio.ratio).value.ln()
     }
 
     fn is_conclusive(&self) -> bool {
@@ -146,19 +156,18 @@ impl Finding<'_> {
     fn text(&self) -> String {
         let noun = self.noun();
         match self.verdict {
-            Verdict::SameWithin { margin } => format!("{noun} is the same within ±{}", percent(margin)),
+            Verdict::SameWithin { margin } => format!("the {noun} is the same within ±{}", percent(margin)),
             Verdict::RealButNegligible { margin } => {
-                format!("{noun} changes by less than {}", percent(margin))
+                format!("the {noun} changes by less than {}", percent(margin))
             }
-            Verdict::Differs | Verdict::Inconclusive { .. } => format!("{noun} {}", self.change()),
+            Verdict::Differs | Verdict::Inconclusive { .. } => format!("the {noun} {}", self.change()),
         }
     }
 
     fn noun(&self) -> &'static str {
         match (self.connection_use(), self.metric) {
-            (ConnectionUse::PerOperation, Metric::RatePerS) => "the rate of new connections",
-            (ConnectionUse::PerOperation, _) => "the time to open a connection",
-            (ConnectionUse::Pooled, Metric::RatePerS) => "throughput on open connections",
+            (_, Metric::RatePerS) => noun_of(self.metric, self.stratum.cell().workload),
+            (ConnectionUse::PerOperation, _) => "time to open a connection",
             (ConnectionUse::Pooled, _) => "latency on open connections",
         }
     }
@@ -166,7 +175,7 @@ impl Finding<'_> {
     /// `rises to 6.86 × (5.92–7.95)`, or `falls by 18 % (8–27 %)`, because small changes read more easily as percentages.
     fn change(&self) -> String {
         const DOUBLING: f64 = 2.0;
-        let estimate = &self.ratio.ratio;
+        let estimate = &cost(self.metric, &self.ratio.ratio);
         let verb = if estimate.value > 1.0 { "rises" } else { "falls" };
         match estimate.interval() {
             Some(interval) if estimate.value < DOUBLING && estimate.value > DOUBLING.recip() => {

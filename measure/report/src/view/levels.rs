@@ -6,7 +6,8 @@ use ciphertoll_stats::{CellAnalysis, Comparison, PairedRatio, Verdict, headline_
 use super::{
     Column, ColumnKind, Section, Sentence, StratumView, Table, TableEntry, Tone, certain_ratio, level,
 };
-use crate::number::{percent, plural, quantity, ratio, ratio_interval, uncertainty};
+use crate::cost_ratio::{cost, noun_of};
+use crate::number::{percent, plural, quantity, ratio, ratio_interval, significant, uncertainty};
 use crate::{names, sentence};
 
 pub(crate) fn section(stratum: &StratumView<'_>) -> Option<Section> {
@@ -36,8 +37,29 @@ pub(crate) fn section(stratum: &StratumView<'_>) -> Option<Section> {
     if !stratum.baseline.metrics.is_empty() {
         table.rows[0][0].lines.push("baseline".to_owned());
     }
-    let notes = memory(&measured, stratum).into_iter().collect();
+    let notes = memory(&measured, stratum).into_iter().chain(of_means(stratum)).collect();
     Some(Section { heading: heading(stratum), table: Some(table), notes })
+}
+
+/// Why ratios of latencies are not the quotients of the mean latencies beside them, if they differ visibly: a few slow
+/// trials raise an arithmetic mean, and phases add up to no other.
+fn of_means(stratum: &StratumView<'_>) -> Option<Sentence> {
+    const VISIBLE: f64 = 0.03;
+    const METRIC: Metric = Metric::LatencyNsMean;
+    let unlike = |comparison: &&Comparison| {
+        let ratio = certain_ratio(comparison, METRIC)?.ratio.value;
+        let quotient = level(&comparison.cell, METRIC)?.value / level(stratum.baseline, METRIC)?.value;
+        let row = stratum.row_label(&comparison.cell);
+        ((quotient / ratio).ln().abs() > VISIBLE).then(|| format!("{row} {} ×", significant(quotient)))
+    };
+    let unlike: Vec<String> = stratum.treatments.iter().filter_map(unlike).collect();
+    (!unlike.is_empty()).then(|| {
+        Sentence::neutral(format!(
+            "Ratios are of pairs of trials in one block (geometric means). Mean latencies are arithmetic means, which \
+             phases add up to and which slow trials raise more; their quotients are {}.",
+            unlike.join(", ")
+        ))
+    })
 }
 
 /// `Peak memory, client and server: plain 7.91 MB (±1 %) and 112 MB (±2 %); …`
@@ -98,7 +120,13 @@ fn columns(stratum: &StratumView<'_>, levels: &[Metric], ratios: &[Metric]) -> V
         Column::new(ColumnKind::Level, heading)
     };
     let ratio = |metric: &Metric| {
-        Column::new(ColumnKind::Ratio, &format!("{}\n÷ {divisor}", sentence::noun(*metric)))
+        Column::new(
+            ColumnKind::Ratio,
+            &format!(
+                "{}\n÷ {divisor}",
+                noun_of(*metric, stratum.cell().workload).replace("time per ", "time per\n")
+            ),
+        )
     };
     levels.iter().map(level).chain(ratios.iter().map(ratio)).collect()
 }
@@ -107,8 +135,9 @@ fn columns(stratum: &StratumView<'_>, levels: &[Metric], ratios: &[Metric]) -> V
 fn ratio_entry(metric: Metric, stratum: &StratumView<'_>, comparison: Option<&Comparison>) -> TableEntry {
     let Some(comparison) = comparison else { return TableEntry::blank() };
     let Some(found) = certain_ratio(comparison, metric) else { return TableEntry::absent() };
-    let interval = stratum.shows_interval(&found.ratio).then(|| ratio_interval(&found.ratio));
-    let numbers = std::iter::once(format!("{} ×", ratio(&found.ratio))).chain(interval);
+    let cost = cost(metric, &found.ratio);
+    let interval = stratum.shows_interval(&cost).then(|| ratio_interval(&cost));
+    let numbers = std::iter::once(format!("{} ×", ratio(&cost))).chain(interval);
     let word = found.verdict.map(|verdict| verdict_word(metric, found, verdict));
     TableEntry { lines: numbers.chain(word).collect(), tone: sentence::tone(metric, found) }
 }

@@ -4,6 +4,7 @@ pub(crate) mod absent;
 pub(crate) mod advice;
 pub(crate) mod at_rest;
 pub(crate) mod caveats;
+pub(crate) mod certainty;
 pub(crate) mod connect_cost;
 pub(crate) mod crossings;
 pub(crate) mod decision;

@@ -4,7 +4,8 @@ use ciphertoll_model::plan::MIN_BLOCKS_FOR_VERDICTS;
 use ciphertoll_model::{Baseline, Ending, Metric, Unlike, Verdicts};
 use ciphertoll_stats::{CellAnalysis, Comparison, Verdict, headline_metrics};
 
-use super::{Sentence, SentenceGroup, StratumView, Tone};
+use super::{Sentence, SentenceGroup, StratumView, Tone, certainty};
+use crate::cost_ratio::{cost, noun_of};
 use crate::number::{plural, ratio, ratio_interval};
 use crate::{RunReport, names, sentence, subject};
 
@@ -24,7 +25,11 @@ pub(crate) fn title(report: &RunReport<'_>) -> String {
 
 pub(crate) fn banner(report: &RunReport<'_>, strata: &[StratumView<'_>]) -> Vec<Sentence> {
     let unlike = strata.iter().flat_map(unlike_itself);
-    [ending(report), withheld(report)].into_iter().flatten().chain(unlike).collect()
+    [ending(report), certainty::banner(report), withheld(report)]
+        .into_iter()
+        .flatten()
+        .chain(unlike)
+        .collect()
 }
 
 pub(crate) fn groups(report: &RunReport<'_>, strata: &[StratumView<'_>]) -> Vec<SentenceGroup> {
@@ -128,15 +133,16 @@ fn withheld(report: &RunReport<'_>) -> Option<Sentence> {
 fn unlike_itself(stratum: &StratumView<'_>) -> Vec<Sentence> {
     let line = |metric: &Metric| {
         let repeat = stratum.repeat?.ratios.get(metric)?;
+        let cost = cost(*metric, &repeat.ratio);
         (repeat.verdict == Some(Verdict::Differs)).then(|| {
             let text = format!(
                 "{}: the second copy of {} has {} × the {} of the first ({}). Something else changes \
                  from trial to trial: repeat this run before relying on it.",
                 stratum.name(),
                 stratum.baseline_label(),
-                ratio(&repeat.ratio),
-                sentence::noun(*metric),
-                ratio_interval(&repeat.ratio),
+                ratio(&cost),
+                noun_of(*metric, stratum.cell().workload),
+                ratio_interval(&cost),
             );
             Sentence::caution(text)
         })

@@ -170,6 +170,7 @@ pub(crate) fn smoke() -> Run {
     }
     for comparison in &mut run.analysis.comparisons {
         comparison.ratios.values_mut().for_each(|ratio| few(&mut ratio.ratio));
+        comparison.levels.values_mut().flatten().for_each(few);
     }
     run.end(Ending::Complete);
     run
@@ -334,7 +335,13 @@ pub(crate) fn measured_as(plan: Plan, blocks: u32) -> Run {
         .into(),
     };
     let comparisons = |(number, stratum): (usize, &Stratum)| {
-        let comparison = |arm, cell| Comparison { stratum: number, arm, cell, ratios: BTreeMap::new() };
+        let comparison = |arm, cell: CellAnalysis| {
+            let baseline = &plan.cells[stratum.baseline];
+            let baseline = levels(baseline.treatment.path, baseline.workload);
+            let own = cell.metrics.iter();
+            let levels = own.filter_map(|(metric, own)| Some((*metric, [*own, *baseline.get(metric)?])));
+            Comparison { stratum: number, arm, levels: levels.collect(), cell, ratios: BTreeMap::new() }
+        };
         let treatment = |&index: &usize| {
             let mut comparison = comparison(Arm::Main, cell(index, CellRole::Treatment));
             if stratum.factor.is_some() {
@@ -412,6 +419,12 @@ pub(crate) fn ratio_of(
     share: f64,
     verdict: Option<Verdict>,
 ) {
+    if let Some([own, baseline]) = comparison.levels.get_mut(&metric) {
+        let factor = baseline.value * ratio / own.value;
+        for value in [Some(&mut own.value), own.ci_low.as_mut(), own.ci_high.as_mut()].into_iter().flatten() {
+            *value *= factor;
+        }
+    }
     let ratio = PairedRatio {
         ratio: estimate(ratio, share),
         hodges_lehmann: ratio,

@@ -69,7 +69,7 @@ fn headline(run: &Run) -> String {
 fn the_first_sentence_has_the_worst_case_and_the_number_of_inconclusive_loads() {
     assert_eq!(
         headline(&simulated()),
-        "TLS 1.3 with a P-256 certificate: the time to open a connection rises to 3.33 × (3.25–3.41) and throughput on open connections falls by 11 % (9.9–13 %) in the worst case (point-select at 32 clients)."
+        "TLS 1.3 with a P-256 certificate: the time to open a connection rises to 3.33 × (3.25–3.41) and the time per query rises by 13 % (11–15 %) in the worst case (point-select at 32 clients)."
     );
     assert_eq!(
         headline(&noisy()),
@@ -77,11 +77,11 @@ fn the_first_sentence_has_the_worst_case_and_the_number_of_inconclusive_loads() 
     );
     assert_eq!(
         headline(&crossed()),
-        "at-rest gocryptfs, compared with none: on mariadb, throughput on open connections falls by 47 % (46–48 %) in the worst case (oltp-read-write at 8 clients); on postgres, throughput on open connections falls by 47 % (46–48 %) in the worst case (oltp-read-write at 8 clients)."
+        "at-rest gocryptfs, compared with none: on mariadb, the time per transaction rises by 90 % (86–94 %) in the worst case (oltp-read-write at 8 clients); on postgres, the time per transaction rises by 90 % (86–94 %) in the worst case (oltp-read-write at 8 clients)."
     );
     assert_eq!(
         headline(&against("auth=trust", "auth = [\"trust\", \"native\"]")),
-        "auth native, compared with trust: the time to open a connection rises by 31 % (27–35 %) and throughput on open connections rises by 12 % (8.7–15 %)."
+        "auth native, compared with trust: the time to open a connection rises by 31 % (27–35 %) and the time per query falls by 11 % (8–13 %)."
     );
 }
 

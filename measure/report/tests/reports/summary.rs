@@ -1,11 +1,14 @@
 //! The lines that end a run.
 
-use ciphertoll_model::Ending;
-use ciphertoll_report::{Style, summary};
+use ciphertoll_model::{Ending, Event, Flag};
+use ciphertoll_report::{Style, html, json, markdown, summary, terminal};
 
-use crate::fixture::{Run, against, contexts, hostile, keys, noisy, one_block, quick, smoke, troubled};
+use crate::fixture::{
+    Run, against, contexts, hostile, keys, measured, noisy, one_block, quick, smoke, troubled,
+};
+use crate::html::text_of;
 use crate::simulated::simulated;
-use crate::what_if::calibrated_until;
+use crate::what_if::{calibrated, calibrated_until};
 
 const MOST_LINES: usize = 25;
 
@@ -38,4 +41,86 @@ fn no_run_ends_in_more_lines_than_a_terminal_has() {
             assert!(text.contains("ciphertoll report"), "{width} columns:\n{text}");
         }
     }
+}
+
+/// The same run on a busy machine: every trial is flagged, some of them twice.
+fn disturbed() -> Run {
+    let mut run = simulated();
+    let mut twice = [true, false].into_iter().cycle();
+    for stamped in &mut run.events {
+        if let Event::TrialFinished { observation, .. } = &mut stamped.event {
+            observation.flags.push(Flag::CpuElsewhere { share: 0.4 });
+            observation.flags.extend(twice.next().unwrap().then_some(Flag::DelayedAck));
+        }
+    }
+    run.analysis = ciphertoll_stats::analyse(&run.plan, &run.events);
+    run
+}
+
+#[test]
+fn a_run_on_a_busy_machine_says_so_before_its_answer() {
+    let run = disturbed();
+    let report = run.report();
+    let said = "160 of 160 trials were disturbed (mostly: other processes used the CPU)";
+    let text = summary(&report, Style::Plain, 100);
+    assert!(text.lines().nth(1).unwrap().contains(said), "{text}");
+    let page = text_of(&html(&report));
+    let (first, _) = page.split_once("What to do").unwrap();
+    assert!(first.contains(said), "{first}");
+    assert!(markdown(&report).contains(said));
+    assert!(!summary(&simulated().report(), Style::Plain, 100).contains("mostly"), "a quiet one does not");
+}
+
+#[test]
+fn every_format_counts_the_same_disturbed_trials() {
+    let run = disturbed();
+    let report = run.report();
+    let document: serde_json::Value = serde_json::from_str(&json(&report).unwrap()).unwrap();
+    let trials = &document["trials"];
+    assert_eq!(
+        ["attempts", "voided", "flagged", "disturbed"].map(|key| trials[key].as_u64()),
+        [Some(160), Some(0), Some(160), Some(160)]
+    );
+    let flags =
+        document["cells"].as_array().unwrap().iter().flat_map(|cell| cell["flags"].as_array().unwrap());
+    let of = |kind: &str| -> u64 {
+        let alike = flags.clone().filter(|flag| flag["flag"] == kind);
+        alike.map(|flag| flag["trials"].as_u64().unwrap()).sum()
+    };
+    assert_eq!((of("cpu_elsewhere"), of("delayed_ack")), (160, 80));
+    let text = terminal(&report, Style::Plain, 100).split_whitespace().collect::<Vec<_>>().join(" ");
+    for said in [
+        "160 of 160 trials were disturbed, as listed below",
+        "A trial with two flags is in two of these lines",
+        "160 trials disturbed by other processes",
+        "80 trials with a median of 40 ms",
+    ] {
+        assert!(text.contains(said), "{said}: {text}");
+    }
+    let text = summary(&report, Style::Plain, 100).split_whitespace().collect::<Vec<_>>().join(" ");
+    assert!(text.contains("; 160 of 160 trials were disturbed;"), "{text}");
+}
+
+#[test]
+fn one_path_alone_has_its_numbers_on_the_first_screen() {
+    let spec = "baseline = \"path=tls1.3-p256\"\n[[grid]]\npath = [\"tls1.3-p256\"]\nworkload = [\"connect\", \
+                \"point-select\"]\nclients = [1]\n";
+    let run = measured(&ciphertoll_model::Spec::from_toml(spec).unwrap(), 10);
+    let report = run.report();
+    let said = "Only tls1.3-p256 was measured, so there is nothing to compare it with: connect at 1 client 612 µs ±1.8 %";
+    for text in [summary(&report, Style::Plain, 100), text_of(&html(&report))] {
+        let text = text.split_whitespace().collect::<Vec<_>>().join(" ");
+        assert!(text.contains(said), "{text}");
+        assert!(text.contains("32.1 k/s ±1.2 %"), "{text}");
+    }
+}
+
+#[test]
+fn what_costs_most_is_never_left_out() {
+    for width in [60, 80, 100] {
+        let text = summary(&simulated().report(), Style::Plain, width);
+        assert!(text.contains("▲ 3.33 ×"), "{width} columns:\n{text}");
+    }
+    // 15 loads, 4 configurations: connects through the sidecar and over TLS differ most.
+    insta::assert_snapshot!(summary(&calibrated().report(), Style::Plain, 100));
 }

@@ -195,6 +195,17 @@ fn the_panel_says_what_predict_prints() {
 }
 
 #[test]
+fn columns_without_any_number_are_hidden() {
+    let Some(seen) = seen_at(&html(&calibrated().report()), "") else { return };
+    let hidden = |server: usize| {
+        let table = seen.dom.split("<div data-predictions").nth(server).unwrap().split("</table>").next();
+        table.unwrap().matches("hidden=\"\"").count()
+    };
+    // PostgreSQL was measured without the terms of its proxy: a heading and four rows.
+    assert_eq!([1, 2].map(hidden), [0, 5]);
+}
+
+#[test]
 fn a_fragment_without_numbers_is_ignored() {
     let run = calibrated();
     let wrong = "#what-if?connects=1e3&queries=<b>&rtt-ms=-1&cores=0";

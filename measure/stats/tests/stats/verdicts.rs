@@ -70,8 +70,13 @@ fn headline_metrics_alone_get_verdicts_also_in_the_a_a_comparison() {
     let analysis = analyse(&plan, &events);
     let headline = [Metric::RatePerS, Metric::LatencyNsP95, Metric::CpuUsPerOpTotal];
     assert_eq!(analysis.comparisons.len(), 3, "two treatments and the A/A comparison");
-    for Comparison { ratios, .. } in &analysis.comparisons {
+    for Comparison { ratios, levels, .. } in &analysis.comparisons {
         assert_eq!(ratios.len(), Metric::ALL.len());
+        assert_eq!(levels.len(), headline.len());
+        for (metric, [own, baseline]) in levels {
+            let quotient = own.value / baseline.value;
+            assert!((quotient / ratios[metric].ratio.value - 1.0).abs() < 1e-9, "{metric}: {quotient}");
+        }
         for (metric, ratio) in ratios {
             assert_eq!(ratio.verdict.is_some(), headline.contains(metric), "{metric}");
             assert_eq!(ratio.p_adjusted.is_some(), headline.contains(metric), "{metric}");

@@ -134,6 +134,15 @@
   /** Without breaks, as in the rest of the page. */
   const unbroken = (text) => text.replaceAll(" ", "\u00a0").replaceAll("–", "–\u2060");
 
+  /** Hides the columns that the run has no term for. */
+  const hideEmpty = ([head, ...rows]) => {
+    [...head.children].forEach((heading, column) => {
+      const cells = rows.map(({ children }) => children[column]);
+      const isEmpty = cells.every(({ textContent }) => textContent.startsWith("–"));
+      for (const cell of [heading, ...cells]) cell.hidden = isEmpty;
+    });
+  };
+
   const show = (load) => {
     model.servers.forEach((server, number) => {
       const predictions = server.profiles.map((profile) => predict(profile, load));
@@ -145,6 +154,7 @@
           cells[column].replaceChildren(...lines.filter(({ textContent }) => textContent !== ""));
         });
       });
+      hideEmpty(blocks[number].querySelectorAll("tr"));
       const lines = notes(server, predictions, load).map((note) => created("p", "note", note));
       blocks[number].querySelector(".predicted-notes").replaceChildren(...lines);
     });
