@@ -10,6 +10,7 @@ use ciphertoll_stats::advice::ConnectionShares;
 use ciphertoll_stats::cost::{CostModel, Load};
 
 use crate::arguments::{AdviseArguments, LoadArguments};
+use crate::ascii::on_screen;
 use crate::failure::Failure;
 use crate::output::print_document;
 use crate::predict::{load_for, require_profiles};
@@ -46,7 +47,7 @@ pub(crate) fn advise(arguments: &AdviseArguments) -> Result<ExitCode, Failure> {
     let document = if arguments.json {
         ciphertoll_report::advice_json(&advice)?
     } else {
-        ciphertoll_report::advice(&advice, report::style(), report::width())
+        on_screen(&ciphertoll_report::advice(&advice, report::style(), report::width())).into_owned()
     };
     print_document(&document)
 }

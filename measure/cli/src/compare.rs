@@ -8,6 +8,7 @@ use ciphertoll_report::ComparisonReport;
 use ciphertoll_stats::{ChangeVerdict, ComparedRun, RunComparison, compare as compare_runs};
 
 use crate::arguments::CompareArguments;
+use crate::ascii::on_screen;
 use crate::failure::Failure;
 use crate::output::print_document;
 use crate::report;
@@ -34,7 +35,7 @@ pub(crate) fn compare(arguments: &CompareArguments) -> Result<ExitCode, Failure>
     let document = if arguments.json {
         ciphertoll_report::comparison_json(&report)?
     } else {
-        ciphertoll_report::comparison(&report, report::width())
+        on_screen(&ciphertoll_report::comparison(&report, report::width())).into_owned()
     };
     print_document(&document)?;
     Ok(exit_code(&comparison, arguments.allow_inconclusive))

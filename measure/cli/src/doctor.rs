@@ -11,6 +11,7 @@ use ciphertoll_model::ExitCode;
 use console::Color;
 use serde_json::json;
 
+use crate::ascii::on_screen;
 use crate::failure::Failure;
 use crate::output::print_document;
 use crate::program::program;
@@ -28,7 +29,7 @@ pub(crate) fn doctor(as_json: bool, scratch_directory: Option<&Path>) -> Result<
     print_document(&if as_json {
         serde_json::to_string_pretty(&json!({ "can_measure": able, "checks": findings }))?
     } else {
-        listing(&findings, able)
+        on_screen(&listing(&findings, able)).into_owned()
     })?;
     Ok(if able { ExitCode::Done } else { ExitCode::NothingRan })
 }

@@ -5,6 +5,8 @@ use std::fmt::Write as _;
 use ciphertoll_experiment::TestbedError;
 use ciphertoll_model::{ExitCode, LevelError, SpecError};
 
+use crate::ascii::on_screen;
+
 #[derive(Debug)]
 pub(crate) struct Failure {
     exit_code: ExitCode,
@@ -49,7 +51,7 @@ impl Failure {
     #[expect(clippy::print_stderr, reason = "all errors are printed here")]
     pub(crate) fn print(&self) {
         match &self.output {
-            Output::Line(line) => eprintln!("ciphertoll: {line}"),
+            Output::Line(line) => eprintln!("ciphertoll: {}", on_screen(line)),
             // There is no other place to report an error of the terminal.
             Output::Clap(error) => drop(error.print()),
         }

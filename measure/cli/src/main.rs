@@ -12,6 +12,7 @@ compile_error!(
 
 mod advise;
 mod arguments;
+mod ascii;
 mod compare;
 mod completions;
 mod doctor;

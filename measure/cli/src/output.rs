@@ -4,7 +4,13 @@ use std::io::Write as _;
 
 use ciphertoll_model::ExitCode;
 
+use crate::ascii::on_screen;
 use crate::failure::Failure;
+
+/// Prints text for a person.
+pub(crate) fn print_text(text: &str) -> Result<ExitCode, Failure> {
+    print_document(&on_screen(text))
+}
 
 /// Prints the only document on stdout. A closed pipe is not an error.
 pub(crate) fn print_document(document: &str) -> Result<ExitCode, Failure> {

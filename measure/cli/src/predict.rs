@@ -7,6 +7,7 @@ use ciphertoll_stats::RunFacts;
 use ciphertoll_stats::cost::{CostModel, Load};
 
 use crate::arguments::{LoadArguments, PredictArguments};
+use crate::ascii::on_screen;
 use crate::failure::Failure;
 use crate::output::print_document;
 use crate::report;
@@ -21,10 +22,15 @@ pub(crate) fn predict(arguments: &PredictArguments) -> Result<ExitCode, Failure>
     let document = CostReport { run: &name, facts: &facts, model: &model, load: &load };
     require_profiles(&document)?;
     print_document(&match (arguments.terms, arguments.json) {
-        (true, false) => ciphertoll_report::terms(&document, report::style(), report::width()),
+        (true, false) => {
+            on_screen(&ciphertoll_report::terms(&document, report::style(), report::width())).into_owned()
+        }
         (true, true) => ciphertoll_report::terms_json(&document)?,
         (false, true) => ciphertoll_report::predictions_json(&document)?,
-        (false, false) => ciphertoll_report::predictions(&document, report::style(), report::width()),
+        (false, false) => {
+            on_screen(&ciphertoll_report::predictions(&document, report::style(), report::width()))
+                .into_owned()
+        }
     })
 }
 

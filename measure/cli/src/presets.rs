@@ -5,7 +5,7 @@ use ciphertoll_model::presets::{Claim, Measures, PRESETS, Preset, PublishedNumbe
 use serde_json::{Value, json};
 
 use crate::failure::Failure;
-use crate::output::print_document;
+use crate::output::{print_document, print_text};
 use crate::request;
 
 pub(crate) fn presets(name: Option<&str>, as_json: bool) -> Result<ExitCode, Failure> {
@@ -24,7 +24,7 @@ pub(crate) fn presets(name: Option<&str>, as_json: bool) -> Result<ExitCode, Fai
         Some(_) => shown.into_iter().map(|preset| listing(preset) + &page(preset)).collect(),
         None => shown.into_iter().map(listing).collect(),
     };
-    print_document(&text.join("\n"))
+    print_text(&text.join("\n"))
 }
 
 fn document(preset: &Preset) -> Value {

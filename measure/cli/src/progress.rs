@@ -8,6 +8,7 @@ use ciphertoll_model::{Arm, Cell, CellId, Event, HostRole, LookDecision, Plan, T
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 use crate::arguments::ProgressFormat;
+use crate::ascii::{is_plain, on_screen};
 
 pub(crate) struct ProgressDisplay {
     format: ProgressOutput,
@@ -67,7 +68,7 @@ impl ProgressDisplay {
             }
             ProgressOutput::Json => {
                 if let Ok(line) = serde_json::to_string(stamped) {
-                    tell(&line);
+                    tell_machine(&line);
                 }
             }
             ProgressOutput::Nothing => {
@@ -144,7 +145,7 @@ pub(crate) fn bar(template: &str) -> ProgressBar {
     let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr());
     // The template is valid; otherwise the default style would do.
     if let Ok(style) = ProgressStyle::with_template(template) {
-        bar.set_style(style.progress_chars("━━╌"));
+        bar.set_style(style.progress_chars(if is_plain() { "##-" } else { "━━╌" }));
     }
     bar
 }
@@ -154,14 +155,15 @@ fn show_on_bar(bar: &ProgressBar, estimate: &TimeEstimate, labels: &BTreeMap<Cel
         bar.suspend(|| tell(&warning));
     }
     match event {
-        Event::Preparing { what } => bar.set_message(what.clone()),
+        Event::Preparing { what } => bar.set_message(on_screen(what).into_owned()),
         Event::TrialStarted { block, cell, arm, .. } => {
             bar.set_length(estimate.expected().as_millis() as u64);
             bar.set_position(estimate.done.as_millis() as u64);
             let again = if *arm == Arm::Repeat { " (again)" } else { "" };
             let stage = if *block == 0 { "calibration".to_owned() } else { format!("block {block}") };
             let cell = labels.get(cell).map_or(cell.0.as_str(), String::as_str);
-            bar.set_message(format!("{} left · {stage} · {cell}{again}", clock(estimate.left())));
+            let message = format!("{} left · {stage} · {cell}{again}", clock(estimate.left()));
+            bar.set_message(on_screen(&message).into_owned());
         }
         _ => {}
     }
@@ -222,6 +224,11 @@ fn clock(duration: Duration) -> String {
 
 #[expect(clippy::print_stderr, reason = "progress and warnings belong to stderr")]
 pub(crate) fn tell(line: &str) {
+    eprintln!("{}", on_screen(line));
+}
+
+#[expect(clippy::print_stderr, reason = "progress belongs to stderr")]
+fn tell_machine(line: &str) {
     eprintln!("{line}");
 }
 

@@ -9,6 +9,7 @@ use ciphertoll_report::{Plot, RunReport, Style};
 use ciphertoll_stats::{RunFacts, analyse_trials};
 
 use crate::arguments::{ReportArguments, ReportFormat};
+use crate::ascii::on_screen;
 use crate::failure::Failure;
 use crate::output::print_document;
 
@@ -39,8 +40,12 @@ pub(crate) fn document(record: &Record, format: ReportFormat, plot: Plot) -> Res
     let report = RunReport { run: &record.name(), plan, facts, analysis: &analysis };
     Ok(match format {
         ReportFormat::Json => ciphertoll_report::json(&report)?,
-        ReportFormat::Terminal => ciphertoll_report::terminal(&report, style(), width()),
-        ReportFormat::Summary => ciphertoll_report::summary(&report, style(), width()),
+        ReportFormat::Terminal => {
+            on_screen(&ciphertoll_report::terminal(&report, style(), width())).into_owned()
+        }
+        ReportFormat::Summary => {
+            on_screen(&ciphertoll_report::summary(&report, style(), width())).into_owned()
+        }
         ReportFormat::Html => ciphertoll_report::html(&report),
         ReportFormat::Markdown => ciphertoll_report::markdown(&report),
         ReportFormat::Csv => ciphertoll_report::csv(&report, plot),

@@ -17,6 +17,7 @@ use jiff::Timestamp;
 use crate::arguments::{
     OutputArguments, PlanFormat, ProgressFormat, ReportFormat, ResumeArguments, RunArguments,
 };
+use crate::ascii::on_screen;
 use crate::failure::Failure;
 use crate::output::print_document;
 use crate::program::{program, watch_signals};
@@ -33,7 +34,7 @@ pub(crate) fn run(arguments: &RunArguments) -> Result<ExitCode, Failure> {
     if arguments.dry_run {
         let plan = plan(&spec, seed, &absent)?;
         return print_document(&match arguments.format {
-            PlanFormat::Table => ciphertoll_report::dry_run(&plan),
+            PlanFormat::Table => on_screen(&ciphertoll_report::dry_run(&plan)).into_owned(),
             PlanFormat::Toml => Spec { seed: Some(plan.seed), ..spec }.to_toml(),
         });
     }

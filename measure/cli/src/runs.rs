@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 
 use crate::arguments::runs::{Age, RemoveArguments, RunSelection, RunsArguments, RunsCommand};
 use crate::failure::Failure;
-use crate::output::print_document;
+use crate::output::{print_document, print_text};
 use crate::progress::tell;
 use crate::table::columns;
 
@@ -42,7 +42,7 @@ fn list(runs: &Path, as_json: bool) -> Result<ExitCode, Failure> {
         let entries: Vec<Value> = catalogue.runs.iter().map(document).collect();
         return print_document(&serde_json::to_string_pretty(&json!({ "runs": entries }))?);
     }
-    print_document(&listing(runs, &catalogue.runs))
+    print_text(&listing(runs, &catalogue.runs))
 }
 
 fn listing(runs: &Path, entries: &[CatalogueEntry]) -> String {

@@ -8,7 +8,7 @@ use ciphertoll_model::{Engine, ExitCode};
 use serde_json::json;
 
 use crate::failure::Failure;
-use crate::output::print_document;
+use crate::output::{print_document, print_text};
 use crate::progress::tell;
 use crate::table::columns;
 
@@ -21,7 +21,7 @@ pub(crate) fn servers(as_json: bool) -> Result<ExitCode, Failure> {
     if builds.is_empty() {
         return Err(Failure::new(ExitCode::NothingRan, none()));
     }
-    print_document(&listing(&builds))
+    print_text(&listing(&builds))
 }
 
 pub(crate) fn fetch(fetchable: &Fetchable) -> Result<ExitCode, Failure> {

@@ -322,6 +322,11 @@ fn apart(pin: CpuPinning, emit: &mut Emit<'_>) -> Option<ProcessorSplit> {
 /// Removes the remains of killed runs.
 fn sweep(scratch_root: &Path, emit: &mut Emit<'_>) -> Result<(), TestbedError> {
     let report = ciphertoll_record::sweep(scratch_root).map_err(|error| testbed_error(error.into()))?;
+    if report.in_progress > 0 {
+        let message =
+            "another run or lab of ciphertoll is in progress on this machine: each disturbs the other";
+        emit(Event::Warned { message: message.to_owned() });
+    }
     if report.directories_removed > 0 {
         let ciphertoll_record::SweepReport { directories_removed, processes_killed, jobs_deleted, .. } =
             report;

@@ -4,12 +4,16 @@ use std::ffi::OsString;
 use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
 
 use ciphertoll_host::programs;
 use ciphertoll_record::Context;
 
 use crate::error::FetchError;
 
+/// How often a client that takes long is reported.
+const SIGN_OF_LIFE: Duration = Duration::from_secs(10);
 /// Maximum length of client output in an error.
 const MAX_CHARACTERS: usize = 300;
 
@@ -47,8 +51,31 @@ impl FetchClient {
     }
 
     pub(super) fn run(&self, command: &mut Command, log: File) -> Result<ExitStatus, FetchError> {
+        self.run_watched(command, log, &mut |_| {})
+    }
+
+    /// The same; `alive` hears now and then for how long it has run.
+    pub(super) fn run_watched(
+        &self,
+        command: &mut Command,
+        log: File,
+        alive: &mut dyn FnMut(Duration),
+    ) -> Result<ExitStatus, FetchError> {
+        const POLL: Duration = Duration::from_millis(50);
         let errors = log.try_clone().context("open", &self.program)?;
-        Ok(command.stdout(log).stderr(errors).status().context("start", &self.program)?)
+        let mut child = command.stdout(log).stderr(errors).spawn().context("start", &self.program)?;
+        let began = Instant::now();
+        let mut next = SIGN_OF_LIFE;
+        loop {
+            if let Some(status) = child.try_wait().context("wait for", &self.program)? {
+                return Ok(status);
+            }
+            if began.elapsed() >= next {
+                alive(began.elapsed());
+                next += SIGN_OF_LIFE;
+            }
+            thread::sleep(POLL);
+        }
     }
 }
 

@@ -102,7 +102,7 @@ impl GoModule {
 
     fn build(
         &self,
-        job: &FetchJob<'_, '_>,
+        job: &mut FetchJob<'_, '_>,
         client: &FetchClient,
         sources: &Path,
         built: &Path,
@@ -112,11 +112,16 @@ impl GoModule {
         command.env("CGO_ENABLED", "0").args(["build", "-trimpath", "-buildvcs=false", "-o"]);
         command.arg(built).arg(self.package);
         let log = job.log();
-        let status = client.run(&mut command, append(&log)?)?;
+        let said = || fs::read(&log).map(|said| String::from_utf8_lossy(&said).into_owned());
+        let status = client.run_watched(&mut command, append(&log)?, &mut |time| {
+            let said = said().unwrap_or_default();
+            let last = client::printable(client::last_line(&said));
+            job.report(&format!("still building after {} s; {} said last: {last}", time.as_secs(), GO.name));
+        })?;
         if status.success() {
             return Ok(());
         }
-        let said = String::from_utf8_lossy(&fs::read(&log).context("read", &log)?).into_owned();
+        let said = said().context("read", &log)?;
         Err(failed("build", job, &status.to_string(), client::last_line(&said)))
     }
 

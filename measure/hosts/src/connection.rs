@@ -71,9 +71,11 @@ pub(crate) struct Connection {
     pub(crate) moved: Instant,
 }
 
-/// The last line on stderr.
+/// The last line on stderr, after the last one with a cause: a failed jump host complains first, and then `ssh` about the
+/// connection that the jump host did not make.
 #[derive(Default)]
 struct Complaint {
+    cause: String,
     last: String,
     line: Vec<u8>,
 }
@@ -260,6 +262,9 @@ impl Complaint {
         let text = String::from_utf8_lossy(&self.line);
         let printable: String = text.trim().chars().filter(|character| !character.is_control()).collect();
         if !printable.is_empty() {
+            if !is_consequence(&printable) {
+                self.cause.clone_from(&printable);
+            }
             self.last = printable;
         }
         self.line.clear();
@@ -267,6 +272,42 @@ impl Complaint {
 
     fn text(&mut self) -> String {
         self.end_line();
-        self.last.clone()
+        match self.cause.as_str() {
+            cause if cause.is_empty() || !is_consequence(&self.last) => self.last.clone(),
+            cause => format!("{cause}; {}", self.last),
+        }
+    }
+}
+
+/// What `ssh` says about a connection that something else has ended.
+fn is_consequence(line: &str) -> bool {
+    ["Connection closed by ", "Connection reset by ", "kex_exchange_identification: Connection "]
+        .iter()
+        .any(|start| line.starts_with(start))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_jump_host_is_quoted() {
+        let text = |said: &str| {
+            let mut complaint = Complaint::default();
+            complaint.add(said.as_bytes());
+            complaint.text()
+        };
+        assert_eq!(
+            text(
+                "ada@jump: Permission denied (publickey).\r\nkex_exchange_identification: Connection closed by \
+                  remote host\nConnection closed by UNKNOWN port 65535\n"
+            ),
+            "ada@jump: Permission denied (publickey).; Connection closed by UNKNOWN port 65535"
+        );
+        assert_eq!(
+            text("Connection closed by UNKNOWN port 65535"),
+            "Connection closed by UNKNOWN port 65535"
+        );
+        assert_eq!(text("a warning\nload1: Permission denied\n"), "load1: Permission denied");
     }
 }

@@ -54,6 +54,8 @@ pub struct SweepReport {
     pub processes_killed: usize,
     /// Deleted Kubernetes Jobs of killed runs.
     pub jobs_deleted: usize,
+    /// Scratch directories of runs and labs that are in progress.
+    pub in_progress: usize,
     /// Removed scratch directories of killed runs.
     pub directories_removed: usize,
     /// Directories that could not be removed.
@@ -188,7 +190,10 @@ pub fn sweep(root: &Path) -> Result<SweepReport, Error> {
         if !entry.file_type().context("look at", &path)?.is_dir() {
             continue;
         }
-        let Some(_lock) = disk::try_lock(&path.join(LOCK))? else { continue };
+        let Some(_lock) = disk::try_lock(&path.join(LOCK))? else {
+            report.in_progress += 1;
+            continue;
+        };
         match clear(&path, &mut report) {
             Ok(()) => report.directories_removed += 1,
             Err(error) => report.left.push(Left { path, reason: error.to_string() }),

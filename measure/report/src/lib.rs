@@ -44,8 +44,8 @@ pub use costs::{
 };
 pub use csv::{Plot, csv};
 pub use document::{
-    CellDocument, CpuProfileDocument, Document, FlagDocument, LegDocument, PrimitivesDocument, PublishedDocument, TollDocument,
-    TrialsDocument, VerdictDocument, VoidedDocument, json, json_schema,
+    CellDocument, CpuProfileDocument, Document, FlagDocument, LegDocument, PrimitivesDocument,
+    PublishedDocument, TollDocument, TrialsDocument, VerdictDocument, VoidedDocument, json, json_schema,
 };
 pub use html::html;
 pub use markdown::markdown;

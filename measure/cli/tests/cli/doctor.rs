@@ -202,10 +202,31 @@ fn completions_are_scripts_of_their_shells() {
             assert!(script.stdout.contains(word), "{shell} does not know {word}");
         }
         assert!(!script.stdout.contains("__probe"), "{shell} knows what is hidden");
+        for name in ["mysql-tls-2013", "latest"].iter().filter(|_| shell != "elvish") {
+            assert!(script.stdout.contains(name), "{shell} does not know {name}");
+        }
         if let Some(complaints) = check.and_then(|shell| complaints(shell, &["-n"], &script.stdout)) {
             assert_eq!(complaints, "", "{shell}");
         }
     }
+}
+
+#[test]
+fn bash_completes_presets_and_runs() {
+    let place = tempfile::tempdir().expect("a directory");
+    fs::create_dir_all(place.path().join("ciphertoll-runs/20261121T0930-quick-7f3a")).expect("a run");
+    let script = answer(&["completions", "bash"], Path::new("/")).stdout;
+    let completed = |words: &str, current: &str| {
+        let last = words.split(' ').count();
+        let ask = format!(
+            "{script}\nCOMP_WORDS=(ciphertoll {words}); COMP_CWORD={last}\n\
+             _ciphertoll_names ciphertoll '{current}' previous; echo \"${{COMPREPLY[*]}}\""
+        );
+        let shell = Command::new("bash").args(["-c", &ask]).current_dir(place.path()).output();
+        String::from_utf8(shell.expect("bash").stdout).expect("words")
+    };
+    assert_eq!(completed("run mysql-tls", "mysql-tls"), "mysql-tls-2013\n");
+    assert_eq!(completed("report 2026", "2026"), "20261121T0930-quick-7f3a\n");
 }
 
 #[test]

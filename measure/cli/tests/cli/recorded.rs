@@ -9,7 +9,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use crate::support::{answer, one_document, text};
+use crate::support::{answer, ciphertoll, one_document, text};
 
 const REPORT: &str = "report.txt";
 /// Set this variable to rewrite the reports, and review the changes.
@@ -100,4 +100,25 @@ fn a_comparison_of_nothing_is_a_wrong_command_line() {
     std::os::unix::fs::symlink(fs::canonicalize(&second).expect("a path"), &link).expect("a link");
     refused(&second, &link, "is the same run as");
     refused(&first, &third, "have no comparison in common");
+}
+
+#[test]
+fn the_c_locale_gets_ascii_alone() {
+    let quick = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/recordings/quick");
+    for format in ["summary", "terminal"] {
+        let said = |locale: &str| {
+            let mut command = ciphertoll(&["report", text(&quick), "--format", format]);
+            let output = command.env("LC_ALL", locale).output().expect("the program starts");
+            String::from_utf8(output.stdout).expect("UTF-8")
+        };
+        for locale in ["C", "POSIX"] {
+            let plain = said(locale);
+            assert!(plain.is_ascii() && plain.contains("9.49 x"), "{locale}: {plain}");
+            assert_eq!(plain.lines().count(), said("C.UTF-8").lines().count());
+        }
+        assert!(said("C.UTF-8").contains("9.49 ×"));
+    }
+    let json =
+        ciphertoll(&["presets", "--json"]).env("LC_ALL", "C").output().expect("the program starts").stdout;
+    assert!(!json.is_ascii(), "what a program reads stays as it is");
 }

@@ -103,7 +103,7 @@ impl Panel {
     }
 
     fn value(&self) -> String {
-        self.certain().map_or_else(String::new, |summary| ratio_with_interval(summary))
+        self.certain().map_or_else(String::new, ratio_with_interval)
     }
 
     fn caption(&self) -> String {

@@ -13,7 +13,7 @@ use crate::number::{is_certain, measured, quantity, ratio, ratio_interval, uncer
 use crate::{names, sentence};
 
 /// What the matrix says about one configuration under one load.
-struct Field {
+struct MatrixField {
     /// Its own value: `1.69 ms`.
     value: Option<String>,
     /// Its cost, with its mark.
@@ -52,7 +52,7 @@ pub(crate) struct Ranked {
 pub(crate) fn table(strata: &[StratumView<'_>]) -> Option<Table> {
     let Matrix { shown, levels } = Matrix::of(strata)?;
     let entry = |stratum: &&StratumView<'_>, levels: &Levels| {
-        let Field { value, cost, word, tone } = field(stratum, levels);
+        let MatrixField { value, cost, word, tone } = field(stratum, levels);
         let lines = match (cost, value) {
             (Some((cost, estimate)), value) => {
                 let word = value.into_iter().chain([word]).collect::<Vec<_>>().join(", ");
@@ -116,7 +116,7 @@ fn weights_of_loads(shown: &[&StratumView<'_>], levels: &[Levels]) -> Vec<f64> {
     let all: Vec<_> = shown.iter().map(largest).collect();
     let is_first = |(number, (group, weight)): (usize, &((String, ConnectionUse), f64))| {
         let mut rivals = all.iter().enumerate().filter(|(other, (of, _))| *other != number && of == group);
-        rivals.all(|(other, (_, rival))| rival < weight || rival == weight && other > number)
+        rivals.all(|(other, (_, rival))| rival.total_cmp(weight).then(number.cmp(&other)).is_lt())
     };
     let weights = all.iter().enumerate();
     weights.map(|(number, of)| of.1 + if is_first((number, of)) { FIRST } else { 0.0 }).collect()
@@ -234,8 +234,9 @@ fn found<'a>(stratum: &StratumView<'a>, levels: &Levels) -> Option<&'a Compariso
     stratum.treatments.iter().copied().find(|comparison| is_at(levels, stratum, &comparison.cell))
 }
 
-fn field(stratum: &StratumView<'_>, levels: &Levels) -> Field {
-    let absent = |word: &str| Field { value: None, cost: None, word: word.to_owned(), tone: Tone::Neutral };
+fn field(stratum: &StratumView<'_>, levels: &Levels) -> MatrixField {
+    let absent =
+        |word: &str| MatrixField { value: None, cost: None, word: word.to_owned(), tone: Tone::Neutral };
     let Some(metric) = metric(stratum) else { return absent("") };
     let quantity = |estimate: &Estimate| quantity(metric, estimate.value);
     if is_at(levels, stratum, stratum.baseline) {
@@ -243,7 +244,7 @@ fn field(stratum: &StratumView<'_>, levels: &Levels) -> Field {
             [] => level(stratum.baseline, metric).map(|estimate| measured(metric, estimate)),
             _ => baseline(stratum, metric).map(quantity),
         };
-        return Field { value, ..absent("baseline") };
+        return MatrixField { value, ..absent("baseline") };
     }
     let comparison = found(stratum, levels);
     let Some((comparison, found)) =
@@ -256,7 +257,7 @@ fn field(stratum: &StratumView<'_>, levels: &Levels) -> Field {
     let word = found.verdict.map(|verdict| verdict_word(metric, found, verdict));
     let cost = cost(metric, &found.ratio);
     let own = comparison.levels.get(&metric).map(|[own, _]| own).filter(|own| is_certain(own));
-    Field {
+    MatrixField {
         value: own.map(quantity),
         cost: Some((format!("{mark}{} ×", ratio(&cost)), cost)),
         word: word.unwrap_or_else(|| "no verdict".to_owned()),
@@ -271,8 +272,8 @@ fn baseline<'a>(stratum: &StratumView<'a>, metric: Metric) -> Option<&'a Estimat
     paired.or_else(|| level(stratum.baseline, metric))
 }
 
-fn in_lines(field: Field, spread: Spread) -> TableEntry {
-    let Field { value, cost, tone, .. } = field;
+fn in_lines(field: MatrixField, spread: Spread) -> TableEntry {
+    let MatrixField { value, cost, tone, .. } = field;
     let Some((cost, estimate)) = cost else {
         return TableEntry { lines: vec![value.unwrap_or_else(|| "–".to_owned())], tone };
     };
