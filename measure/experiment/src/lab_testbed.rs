@@ -32,7 +32,7 @@ use crate::primitives::events;
 use crate::surroundings::profiled_trial::ProfiledTrial;
 use crate::surroundings::request::{at_url, endpoint, here};
 use crate::testbed::{ReadyTestbed, Testbed};
-use crate::trial::{Emit, NotProfiled, TestbedError, TrialError, TrialRequest};
+use crate::trial::{Emit, TestbedError, TrialError, TrialRequest};
 
 /// What a run is started with.
 pub struct LabTestbed {
@@ -273,16 +273,17 @@ impl ReadyTestbed for ReadyLab {
         problem.map_or(trial, Err)
     }
 
-    fn profile(&mut self, request: &TrialRequest<'_>) -> Result<Result<Profile, NotProfiled>, TrialError> {
-        if !self.route.can_profile {
-            return Ok(Err(NotProfiled::Machine));
-        }
+    fn can_profile(&self) -> bool {
+        self.route.can_profile
+    }
+
+    fn profile(&mut self, request: &TrialRequest<'_>) -> Result<Result<Profile, String>, TrialError> {
         self.route.profiled = Some(ProfiledTrial::default());
         let trial = self.trial(request);
         let profiled = self.route.profiled.take().unwrap_or_default();
         match trial {
             Ok(_) => Ok(profiled.into_profile()),
-            Err(TrialError::Void(reason)) => Ok(Err(NotProfiled::Trial(reason.to_string()))),
+            Err(TrialError::Void(reason)) => Ok(Err(reason.to_string())),
             Err(error) => Err(error),
         }
     }

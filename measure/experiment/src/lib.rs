@@ -34,4 +34,4 @@ pub use layers::tunnel::{TunnelCpu, TunnelUse};
 pub use measured::{MachineUse, Measured};
 pub use scheduler::{Run, Sink};
 pub use testbed::{ReadyTestbed, Testbed};
-pub use trial::{Emit, NotProfiled, TestbedError, TrialError, TrialRequest};
+pub use trial::{Emit, TestbedError, TrialError, TrialRequest};

@@ -13,7 +13,7 @@ use ciphertoll_stats::RunFacts;
 use crate::gates::judge;
 use crate::interrupt::Interrupt;
 use crate::testbed::{ReadyTestbed, Testbed};
-use crate::trial::{Emit, NotProfiled, TestbedError, TrialError, TrialRequest};
+use crate::trial::{Emit, TestbedError, TrialError, TrialRequest};
 
 /// Where events go: the record, the progress display.
 pub trait Sink {
@@ -178,6 +178,9 @@ impl<'a, S: Sink> RunState<'a, S> {
 
     /// Profiles every configuration in a trial of its own, after all that count.
     fn profile(&mut self, testbed: &mut dyn ReadyTestbed) -> Result<(), Stop> {
+        if !testbed.can_profile() {
+            return Ok(());
+        }
         for index in self.unprofiled() {
             self.check_interrupt()?;
             let cell = &self.plan.cells[index];
@@ -192,8 +195,7 @@ impl<'a, S: Sink> RunState<'a, S> {
             };
             match profiled {
                 Ok(Ok(profile)) => self.record(&Event::Profiled { cell: id, profile })?,
-                Ok(Err(NotProfiled::Machine)) => break,
-                Ok(Err(NotProfiled::Trial(reason))) => self.warn_unprofiled(&id, &reason)?,
+                Ok(Err(reason)) => self.warn_unprofiled(&id, &reason)?,
                 Err(TrialError::Void(reason)) => self.warn_unprofiled(&id, &reason.to_string())?,
                 Err(TrialError::Interrupted) => return Err(Stop::Ending(Ending::Interrupted)),
                 Err(TrialError::Fatal(error)) => return Err(Stop::Error(error)),

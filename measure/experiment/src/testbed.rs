@@ -4,7 +4,7 @@
 use ciphertoll_model::{Cell, Environment, Plan, Profile};
 
 use crate::measured::Measured;
-use crate::trial::{Emit, NotProfiled, TestbedError, TrialError, TrialRequest};
+use crate::trial::{Emit, TestbedError, TrialError, TrialRequest};
 
 /// What a plan is carried out on, before anything runs on it.
 pub trait Testbed {
@@ -38,8 +38,12 @@ pub trait ReadyTestbed {
 
     fn trial(&mut self, request: &TrialRequest<'_>) -> Result<Measured, TrialError>;
 
-    /// Runs a trial for its samples only: sampling takes CPU time, so that its numbers do not count.
-    fn profile(&mut self, request: &TrialRequest<'_>) -> Result<Result<Profile, NotProfiled>, TrialError>;
+    /// Whether this machine can profile anything.
+    fn can_profile(&self) -> bool;
+
+    /// Runs a trial for its samples only: sampling takes CPU time, so that its numbers do not count. The inner error
+    /// is why this configuration has no profile.
+    fn profile(&mut self, request: &TrialRequest<'_>) -> Result<Result<Profile, String>, TrialError>;
 
     fn down(&mut self) -> Result<(), TestbedError>;
 }
@@ -65,7 +69,11 @@ impl<B: ReadyTestbed> ReadyTestbed for &mut B {
         (**self).trial(request)
     }
 
-    fn profile(&mut self, request: &TrialRequest<'_>) -> Result<Result<Profile, NotProfiled>, TrialError> {
+    fn can_profile(&self) -> bool {
+        (**self).can_profile()
+    }
+
+    fn profile(&mut self, request: &TrialRequest<'_>) -> Result<Result<Profile, String>, TrialError> {
         (**self).profile(request)
     }
 

@@ -32,12 +32,3 @@ pub struct TestbedError {
     pub message: String,
     pub exit_code: ExitCode,
 }
-
-/// Why a configuration has no profile.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum NotProfiled {
-    /// This machine cannot profile anything.
-    Machine,
-    /// This trial failed.
-    Trial(String),
-}

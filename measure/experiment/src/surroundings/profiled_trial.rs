@@ -6,7 +6,6 @@ use ciphertoll_lab::{Error, Lab, Profiler, SAMPLES_PER_S, family_of};
 use ciphertoll_model::{CpuPart, Profile, ProfiledRole};
 
 use crate::samples;
-use crate::trial::NotProfiled;
 
 /// `perf` refuses a list with a process that has just ended.
 const ATTEMPTS: u32 = 5;
@@ -27,12 +26,12 @@ struct Attached {
 }
 
 impl ProfiledTrial {
-    pub(crate) fn into_profile(self) -> Result<Profile, NotProfiled> {
+    pub(crate) fn into_profile(self) -> Result<Profile, String> {
         match self.problem {
-            Some(reason) => Err(NotProfiled::Trial(reason)),
+            Some(reason) => Err(reason),
             None if self.found.values().all(BTreeMap::is_empty) => {
                 let reason = "no samples: its processes run elsewhere, or used too little CPU time";
-                Err(NotProfiled::Trial(reason.to_owned()))
+                Err(reason.to_owned())
             }
             None => Ok(Profile { samples_per_s: SAMPLES_PER_S, roles: self.found }),
         }

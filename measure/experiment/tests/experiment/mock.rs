@@ -4,8 +4,8 @@
 use std::collections::BTreeMap;
 
 use ciphertoll_experiment::{
-    Emit, MachineUse, Measured, NotProfiled, ProxyUse, ReadyTestbed, ServerUse, Testbed, TestbedError,
-    TrialError, TrialRequest, TunnelCpu, TunnelUse,
+    Emit, MachineUse, Measured, ProxyUse, ReadyTestbed, ServerUse, Testbed, TestbedError, TrialError,
+    TrialRequest, TunnelCpu, TunnelUse,
 };
 use ciphertoll_lab::Counters;
 use ciphertoll_model::{
@@ -182,7 +182,11 @@ impl ReadyTestbed for MockTestbed<'_> {
         }
     }
 
-    fn profile(&mut self, request: &TrialRequest<'_>) -> Result<Result<Profile, NotProfiled>, TrialError> {
+    fn can_profile(&self) -> bool {
+        true
+    }
+
+    fn profile(&mut self, request: &TrialRequest<'_>) -> Result<Result<Profile, String>, TrialError> {
         self.trial(request)?;
         let parts = [(CpuPart::Signature, 30), (CpuPart::Other, 70)].into();
         Ok(Ok(Profile { samples_per_s: 499, roles: [(ProfiledRole::Server, parts)].into() }))
