@@ -1,11 +1,13 @@
 //! Gates and flags: gates void a trial that did not do what its cell says, flags mark a trial with a caveat. Pure.
 
 use std::collections::BTreeMap;
+use std::net::IpAddr;
+use std::num::NonZero;
 
 use ciphertoll_model::{
     Auth, Cell, ChainLength, Compressor, Driver, Engine, Flag, Iterations, LatencySummary, Leg, LegCount,
-    Link, Metric, NoiseLimits, Observation, ProxyFront, Resumption, ServerKey, Settings, TlsLibrary,
-    TlsVersion, Treatment, TrialResult, VoidReason,
+    Link, Metric, NoiseLimits, Observation, ProxyFront, Resumption, SAFE_OPERATIONS_PER_S, ServerKey,
+    Settings, TlsLibrary, TlsVersion, Treatment, TrialResult, VoidReason,
 };
 
 use crate::absent::{MIN_CPU_NS, MIN_SAMPLES_P95, MIN_SAMPLES_P99, absences, knows_middle, roles};
@@ -17,6 +19,10 @@ use crate::measured::{MachineUse, Measured};
 
 /// Unattributed CPU time beyond this share of the machine's busy time is flagged.
 const MAX_CPU_ELSEWHERE: f64 = 0.05;
+/// A machine with less idle time than the rest has none to spare.
+const SATURATED: f64 = 0.9;
+/// How far a rate may exceed its limit by chance.
+const MOST_EXPECTED_RATE: f64 = 1.1;
 /// The machine's busy time is counted in ticks of 10 ms: less than this is the clock's resolution, which over a long link can
 /// exceed the share above.
 const MIN_CPU_ELSEWHERE_NS: f64 = 30e6;
@@ -202,10 +208,40 @@ fn flags(cell: &Cell, measured: &Measured) -> Vec<Flag> {
             flags.push(if is_elsewhere { Flag::CpuElsewhere { share } } else { Flag::CpuOverlap { share } });
         }
     }
+    flags.extend(busy_beside_clients(cell, measured));
     if cell.treatment.link == Link::Local && DELAYED_ACK_NS.contains(&measured.load.latency.p50_ns) {
         flags.push(Flag::DelayedAck);
     }
     flags
+}
+
+/// Other processes on the clients' machine while they use a server at a URL. If the server may be on this machine, it is
+/// one of them: then only a machine without idle time is flagged, at a rate that does not explain it.
+fn busy_beside_clients(cell: &Cell, measured: &Measured) -> Option<Flag> {
+    let url = cell.treatment.server.url.as_ref()?;
+    let is_here = url.host().is_none_or(|host| {
+        host == "localhost" || host.parse::<IpAddr>().is_ok_and(|address| address.is_loopback())
+    });
+    let is_known = measured.server.is_some() && !measured.server_is_elsewhere;
+    if measured.hosts.is_some() || is_known || !knows_middle(measured) {
+        return None;
+    }
+    let link_cpu_ns = measured.link.map_or(Some(0), |link| link.cpu_ns)?;
+    let MachineUse { busy_ns, .. } = measured.machine;
+    let load = &measured.load;
+    let ours_ns = load.client_cpu_ns + measured.middle_cpu_ns + link_cpu_ns;
+    let elsewhere_ns = busy_ns.saturating_sub(ours_ns) as f64;
+    let processors = std::thread::available_parallelism().map_or(1, NonZero::get) as f64;
+    let capacity_ns = load.window_ns as f64 * processors;
+    let rate = load.operations as f64 / (load.window_ns as f64 * 1e-9);
+    let is_disturbed = if is_here {
+        busy_ns as f64 > SATURATED * capacity_ns
+            && rate <= MOST_EXPECTED_RATE * f64::from(SAFE_OPERATIONS_PER_S)
+    } else {
+        elsewhere_ns > MAX_CPU_ELSEWHERE * capacity_ns
+    };
+    (is_disturbed && elsewhere_ns > MIN_CPU_ELSEWHERE_NS)
+        .then(|| Flag::CpuElsewhere { share: elsewhere_ns / busy_ns as f64 })
 }
 
 /// A window with different halves was not in a steady state.

@@ -487,6 +487,30 @@ fn of_a_server_elsewhere_only_the_clients_cpu_is_known() {
 }
 
 #[test]
+fn a_busy_machine_of_the_clients_is_noticed_beside_a_server_at_a_url() {
+    let processors = std::thread::available_parallelism().expect("a number").get() as u64;
+    let disturbed = |url: &str, busy_of_ten: u64, operations: u64| {
+        let server = format!("staging={url}").parse().expect("a server");
+        let plan = Plan::new(&Spec::quick_at(&[server]), 1).expect("a plan");
+        let (_, mut measured) = sound(TLS13, Workload::Connect);
+        let window_ns = 1_000_000_000;
+        measured.server = None;
+        measured.load.window_ns = window_ns;
+        measured.load.operations = operations;
+        measured.load.operations_by_half = [operations / 2; 2];
+        measured.load.client_cpu_ns = window_ns / 100;
+        measured.machine.busy_ns = window_ns * processors * busy_of_ten / 10;
+        let observation = judged(&plan.cells[1], &measured).expect("passes");
+        observation.flags.iter().any(|flag| matches!(flag, Flag::CpuElsewhere { .. }))
+    };
+    let (far, near) = ("postgres://app@db.example", "postgres://app@127.0.0.1");
+    assert!(disturbed(far, 10, 20) && disturbed(far, 3, 20));
+    assert!(!disturbed(far, 0, 20));
+    // The server's own CPU time is among it.
+    assert!(disturbed(near, 10, 20) && !disturbed(near, 5, 20) && !disturbed(near, 10, 50_000));
+}
+
+#[test]
 fn what_a_server_at_a_url_asks_for_is_taken_as_it_is() {
     let server = "staging=postgres://app@db.example".parse().expect("a server");
     let spec = Spec::quick_at(&[server]);

@@ -14,6 +14,7 @@ use ciphertoll_stats::{Estimate, RunFacts};
 use crate::names;
 use crate::number::{plural, quantity, significant, uncertainty, uncertainty_in};
 use crate::view::TableEntry;
+use crate::view::repeat::quoted;
 
 pub(crate) use page_model::PageModel;
 pub(crate) use predictions::{ServerPredictions, by_server};
@@ -128,5 +129,27 @@ fn entry(metric: Metric, found: &Result<Estimate, MissingTerm>) -> TableEntry {
 
 /// What measures missing terms.
 pub(crate) fn calibration(server: &ServerLevel) -> String {
-    format!("ciphertoll run calibrate --server {server}")
+    match &server.url {
+        Some(url) => {
+            let host = url.host().map(|host| format!(" --server-host ssh:{host}")).unwrap_or_default();
+            format!("ciphertoll run calibrate --url {}{host}", quoted(&server.to_string()))
+        }
+        None => format!("ciphertoll run calibrate --server {server}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_printed_calibration_can_be_pasted() {
+        let command = |server: &str| calibration(&server.parse().unwrap());
+        assert_eq!(command("mariadb"), "ciphertoll run calibrate --server mariadb");
+        assert_eq!(
+            command("st=postgres://a@db.example/x?sslmode=verify-ca&sslrootcert=/ca.pem"),
+            "ciphertoll run calibrate --url \
+             'st=postgres://a@db.example/x?sslmode=verify-ca&sslrootcert=/ca.pem' --server-host ssh:db.example"
+        );
+    }
 }

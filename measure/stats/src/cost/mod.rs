@@ -43,6 +43,8 @@ labelled! {
     #[serde(rename_all = "snake_case")]
     pub enum MissingTerm {
         Connect = "the cost of a connect (workload connect)",
+        /// The client's was measured: the server is at a URL.
+        ServerCpu = "the server's CPU time (at a URL, add --server-host ssh:HOST)",
         ConnectTime = "the time of a connect of one client (workload connect with 1 client)",
         Query = "the cost of a query (workload connect-query or point-select)",
         QueryTime = "the time of a query of one client (workload connect-query or point-select with 1 client)",

@@ -145,10 +145,15 @@ impl Predictor<'_> {
 
     /// The CPU time of a session, µs.
     fn cpu(&self, role: Role) -> Result<WeightedSum, MissingTerm> {
-        let costs = self.profile.cpu.get(&role).ok_or(MissingTerm::Connect)?;
+        let costs = self.profile.cpu.get(&role).ok_or_else(|| self.missing_cpu())?;
         let concurrency = self.concurrency();
         let connect = costs.connect.at(concurrency).ok_or(MissingTerm::Connect)?;
         Ok(connect + &self.queries_cpu(role, concurrency)?)
+    }
+
+    fn missing_cpu(&self) -> MissingTerm {
+        let has_client = self.profile.cpu.contains_key(&Role::Client);
+        if has_client { MissingTerm::ServerCpu } else { MissingTerm::Connect }
     }
 
     fn queries_cpu(&self, role: Role, concurrency: f64) -> Result<WeightedSum, MissingTerm> {

@@ -302,6 +302,10 @@ fn what_a_run_lacks_is_named() {
     let reads = lacking(vec![grid(vec![Workload::PointSelect], &[1])], &load());
     assert_eq!(reads.connect_ns, Err(MissingTerm::ConnectTime));
     assert_eq!(reads.throughput.unwrap_err(), MissingTerm::Connect);
+    let mut at_url = model_of(&plan(connects()), 0.0);
+    at_url.profiles[0].cpu.retain(|role, _| *role == Role::Client);
+    let whole = at_url.session_cpu(&at_url.profiles[0], Role::Total, &connects_only);
+    assert_eq!(whole.unwrap_err(), MissingTerm::ServerCpu);
 }
 
 #[test]
