@@ -173,9 +173,10 @@ pub(crate) fn scale(metric: Metric, value: f64) -> (f64, &'static str) {
     }
 }
 
-/// Two decimals below 10, or three if the interval is so narrow that its limits would look alike.
+/// Two decimals below 10, or three if the interval is so narrow that its limits would look alike, or two say too little.
 fn decimals(estimate: &Estimate) -> usize {
     match estimate.value {
+        ..0.0995 if estimate.interval().is_none() => 3,
         ..9.995 if estimate.interval().is_some_and(|Interval { low, high }| high - low < 0.02) => 3,
         ..9.995 => 2,
         ..99.95 => 1,
@@ -195,6 +196,8 @@ mod tests {
     fn without_an_interval_the_value_says_so() {
         let few = Estimate::new(2.06, Interval { low: 0.0, high: 15_215_149.5 }, 2);
         assert_eq!(ratio_with_interval(&few), "2.06 ×, no interval (2 blocks)");
+        let less = Estimate::new(0.0122, Interval { low: 0.0, high: 15_215_149.5 }, 2);
+        assert_eq!(ratio_with_interval(&less), "0.012 ×, no interval (2 blocks)");
         assert_eq!(measured(Metric::LatencyNsMean, &few), "0.00206 µs, no interval (2 blocks)");
         assert_eq!(
             (ratio_interval(&few), uncertainty(Metric::LatencyNsMean, &few).as_str()),
