@@ -167,21 +167,29 @@ fn compare(
         .ok_or_else(|| difference(expected, expected_end, &received, end))
 }
 
-/// A documented difference in an error that ends the answers.
+/// A documented difference in errors.
 fn documented(login: Login, expected: &[Packet], received: &[Packet], end: End) -> Option<Documented> {
+    if differ_in_error(expected, received) {
+        return Some(Documented::FirstError);
+    }
     let (error, before) = received.split_last()?;
     let code = error.error_code().filter(|_| expected.starts_with(before))?;
     let direct = expected.get(before.len()).map(Packet::error_code);
     match (code, direct) {
         (LOST, None) if end == End::Closed => Some(Documented::Lost),
         (NOT_AS_PREPARED, Some(_)) if login.database == Database::None => Some(Documented::NoDatabase),
-        (of_table, Some(Some(of_parameter)))
-            if OF_TABLES.contains(&of_table) && OF_PARAMETERS.contains(&of_parameter) =>
-        {
-            Some(Documented::FirstError)
-        }
         _ => None,
     }
+}
+
+/// Whether only errors differ, of which the server shows one about parameters, and the proxy one about tables.
+fn differ_in_error(direct: &[Packet], proxied: &[Packet]) -> bool {
+    let is_one_of =
+        |packet: &Packet, codes: &[u16]| packet.error_code().is_some_and(|code| codes.contains(&code));
+    let mut differences = direct.iter().zip(proxied).filter(|(direct, proxied)| direct != proxied);
+    direct.len() == proxied.len()
+        && differences
+            .all(|(direct, proxied)| is_one_of(direct, &OF_PARAMETERS) && is_one_of(proxied, &OF_TABLES))
 }
 
 fn difference(expected: &[Packet], expected_end: End, received: &[Packet], end: End) -> Failure {
