@@ -2,10 +2,12 @@
 //!
 //! `perf` is attached before it counts, and is told by its control pipe when to begin and when to stop: attaching takes
 //! longer than a short window. Processes and threads that start later are sampled too. Libraries of distributions have no
-//! frame pointers, so that `perf` copies a part of the stack and unwinds it afterwards.
+//! frame pointers, so that `perf` copies a part of the stack and unwinds it afterwards. A stack can contain a password: the
+//! copies are in memory only, and go with this process.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{ErrorKind, Read, Write};
+use std::os::fd::AsRawFd;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -17,6 +19,7 @@ use ciphertoll_host::spawn::{Child, Launch};
 use ciphertoll_host::user::RunAs;
 use ciphertoll_record::Context;
 use nix::fcntl::OFlag;
+use nix::sys::memfd::{MFdFlags, memfd_create};
 use nix::sys::signal::Signal;
 use nix::sys::stat::Mode;
 use nix::unistd::mkfifo;
@@ -84,6 +87,8 @@ pub struct Profiler {
 struct ProfileFiles {
     directory: PathBuf,
     role: &'static str,
+    /// What `perf record` writes, in memory.
+    stacks: File,
 }
 
 impl Profiler {
@@ -104,7 +109,7 @@ impl Profiler {
             format!("--freq={SAMPLES_PER_S}"),
             format!("--call-graph=dwarf,{STACK_BYTES}"),
             format!("--control=fifo:{role}.control,{role}.answers"),
-            format!("--output={role}.data"),
+            format!("--output={}", files.stacks_path()),
             format!("--pid={}", processes.join(",")),
         ]);
         let child = files.spawn(workspace, arguments, "log")?;
@@ -132,8 +137,7 @@ impl Profiler {
         self.child.stop_by(Signal::SIGINT, STOP_GRACE)?;
         let mut arguments: Vec<String> =
             ["script", "--force", "--no-inline", "-F", "pid,ip,sym,dso"].map(str::to_owned).into();
-        let role = self.files.role;
-        arguments.extend([format!("--max-stack={DEEPEST}"), format!("--input={role}.data")]);
+        arguments.extend([format!("--max-stack={DEEPEST}"), format!("--input={}", self.files.stacks_path())]);
         self.files.spawn(&self.workspace, arguments, "text")?.finish(PRINT_LIMIT)?;
         let path = self.files.path("text");
         let mut text = Vec::new();
@@ -165,7 +169,7 @@ impl Profiler {
 }
 
 impl ProfileFiles {
-    const SUFFIXES: [&str; 5] = ["control", "answers", "data", "log", "text"];
+    const SUFFIXES: [&str; 4] = ["control", "answers", "log", "text"];
 
     fn create(workspace: &Workspace, role: &'static str) -> Result<Self, Error> {
         const NAME: &str = "profile";
@@ -173,7 +177,14 @@ impl ProfileFiles {
         if !directory.is_dir() {
             workspace.scratch.make_directory(NAME, PRIVATE)?;
         }
-        Ok(Self { directory, role })
+        let stacks = memfd_create("ciphertoll-profile", MFdFlags::MFD_CLOEXEC).map_err(Into::into);
+        let stacks = stacks.context("create", Path::new("memfd"))?;
+        Ok(Self { directory, role, stacks: stacks.into() })
+    }
+
+    /// For programs of the same user.
+    fn stacks_path(&self) -> String {
+        format!("/proc/{}/fd/{}", std::process::id(), self.stacks.as_raw_fd())
     }
 
     fn path(&self, suffix: &str) -> PathBuf {
