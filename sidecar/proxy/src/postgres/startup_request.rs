@@ -21,6 +21,8 @@ const NAME: &str = "application_name";
 const MAX_NAME_BYTES: usize = 63;
 /// Settings recorded for a session; with more, the session is pinned.
 const MAX_CHANGED: usize = 64;
+/// The setting of which a value may name a part only.
+const DATE_STYLE: &str = "DateStyle";
 /// The setting that determines how all others are encoded.
 const ENCODING: &str = "client_encoding";
 
@@ -280,11 +282,48 @@ fn options(text: &str) -> Result<Vec<(String, String)>, Refusal> {
 
 /// Of settings that are given more than once, the last, as on the server.
 fn last_values(settings: Vec<(String, String)>) -> Vec<(String, String)> {
+    let mut date_styles = Vec::new();
     let mut names = HashSet::new();
-    let mut last: Vec<_> =
-        settings.into_iter().rev().filter(|(name, _)| names.insert(name.to_ascii_lowercase())).collect();
+    let mut last: Vec<_> = settings
+        .into_iter()
+        .rev()
+        .inspect(|(name, value)| {
+            if name.eq_ignore_ascii_case(DATE_STYLE) {
+                date_styles.push(value.clone());
+            }
+        })
+        .filter(|(name, _)| names.insert(name.to_ascii_lowercase()))
+        .collect();
+    if date_styles.len() > 1
+        && let Some((_, value)) = last.iter_mut().find(|(name, _)| name.eq_ignore_ascii_case(DATE_STYLE))
+    {
+        *value = date_style(&date_styles);
+    }
     last.reverse();
     last
+}
+
+/// The value of `DateStyle` after all of these, the latest first: one that names only an output style keeps the order of
+/// day, month and year that was set before, and the reverse. See `check_datestyle` of PostgreSQL.
+fn date_style(latest_first: &[String]) -> String {
+    let (mut style, mut order) = (None, None);
+    for value in latest_first {
+        let (mut own_style, mut own_order) = (None, None);
+        for word in value.split(',').map(str::trim) {
+            match word.to_ascii_lowercase().as_str() {
+                "iso" | "sql" | "german" => own_style = Some(word),
+                lower if lower.starts_with("postgres") => own_style = Some(word),
+                "ymd" | "dmy" | "mdy" | "us" => own_order = Some(word),
+                lower if lower.starts_with("euro") || lower.starts_with("noneuro") => own_order = Some(word),
+                // The default, or what the server refuses.
+                _ => return latest_first[0].clone(),
+            }
+        }
+        let is_german = own_style.is_some_and(|style| style.eq_ignore_ascii_case("german"));
+        order = order.or(own_order).or(is_german.then_some("DMY"));
+        style = style.or(own_style);
+    }
+    style.into_iter().chain(order).collect::<Vec<_>>().join(", ")
 }
 
 /// White space separates words; a backslash escapes the next character.
@@ -352,6 +391,21 @@ mod tests {
             let settings = request.parameters.settings.iter().map(|(name, value)| (&**name, &**value));
             let encoding = parameters.iter().find(|(name, _)| *name != "options").unwrap();
             assert_eq!(settings.collect::<Vec<_>>(), [("GEQO", "off"), *encoding]);
+        }
+    }
+
+    #[test]
+    fn a_date_style_keeps_what_a_later_one_does_not_name() {
+        for (latest_first, expected) in [
+            (&["ISO", "German"][..], "ISO, DMY"),
+            (&["ymd", "SQL, DMY"], "SQL, ymd"),
+            (&["German", "ISO, MDY"], "German, DMY"),
+            (&["ISO", "German, MDY"], "ISO, MDY"),
+            (&["ISO, YMD", "SQL"], "ISO, YMD"),
+            (&["ISO", "nonsense"], "ISO"),
+        ] {
+            let values: Vec<_> = latest_first.iter().map(|value| (*value).to_owned()).collect();
+            assert_eq!(date_style(&values), expected);
         }
     }
 

@@ -93,11 +93,12 @@ fn preferred(random: &mut Random, features: &Features) -> Vec<&'static str> {
 
 impl Generator<'_> {
     fn login(&mut self) -> Login {
-        const CHOICES: [&[(&str, &str)]; 8] = [
+        const CHOICES: [&[(&str, &str)]; 9] = [
             &[("application_name", "of the login")],
             &[("TimeZone", "Europe/Berlin")],
             &[("DateStyle", "ISO, DMY")],
             &[("options", "-c work_mem=3MB")],
+            &[("DateStyle", "ISO"), ("options", "-c DateStyle=German")],
             &[("options", "-c search_path=other,public")],
             &[("options", "-c search_path=pg_temp,public")],
             &[("TimeZone", "Europe/Berlin"), ("options", "-c TimeZone=Asia/Tokyo -c DateStyle=German")],
