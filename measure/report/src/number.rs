@@ -27,13 +27,22 @@ pub(crate) fn uncertainty(metric: Metric, estimate: &Estimate) -> String {
 
 /// The same for a value that is printed ÷ `factor`.
 pub(crate) fn uncertainty_in(factor: f64, estimate: &Estimate) -> String {
-    let value = estimate.value;
     let Some(Interval { low, high }) = estimate.interval() else { return NO_INTERVAL.to_owned() };
-    let half_width = (high - value).max(value - low) / value.abs();
-    if half_width <= WIDEST_PLUS_MINUS {
-        return format!("±{}", percent(half_width));
+    if half_width(estimate).is_some_and(|share| share <= WIDEST_PLUS_MINUS) {
+        return larger_side(estimate);
     }
     format!("{}–{}", significant(low / factor), significant(high / factor))
+}
+
+/// `±64 %`: how far the farther limit is from the value.
+pub(crate) fn larger_side(estimate: &Estimate) -> String {
+    half_width(estimate).map_or_else(|| NO_INTERVAL.to_owned(), |share| format!("±{}", percent(share)))
+}
+
+/// The larger side of the interval ÷ the value.
+fn half_width(estimate: &Estimate) -> Option<f64> {
+    let (value, Interval { low, high }) = (estimate.value, estimate.interval()?);
+    Some((high - value).max(value - low) / value.abs())
 }
 
 /// `612 µs ±1.8 %`, or `256 µs (102–640)`.

@@ -82,11 +82,12 @@ fn costs(canvas: &Canvas, report: &RunReport<'_>, strata: &[StratumView<'_>], ro
 }
 
 /// The layouts of the matrix, the most readable first.
-const LAYOUTS: [(Rows, Spread); 6] = [
+const LAYOUTS: [(Rows, Spread); 7] = [
     (Rows::Configurations, Spread::Limits),
     (Rows::Loads, Spread::Limits),
     (Rows::Configurations, Spread::PlusMinus),
     (Rows::Loads, Spread::PlusMinus),
+    (Rows::Loads, Spread::LargerSide),
     (Rows::Loads, Spread::Below),
     (Rows::Configurations, Spread::Below),
 ];

@@ -9,7 +9,7 @@ use super::levels::verdict_word;
 use super::{Column, ColumnKind, StratumView, Table, TableEntry, Tone, certain_ratio, level};
 use crate::cost_ratio::{cost, noun_of};
 use crate::lists::distinct;
-use crate::number::{is_certain, measured, quantity, ratio, ratio_interval, uncertainty_in};
+use crate::number::{is_certain, larger_side, measured, quantity, ratio, ratio_interval, uncertainty_in};
 use crate::{names, sentence};
 
 /// What the matrix says about one configuration under one load.
@@ -36,6 +36,8 @@ pub(crate) enum Spread {
     Limits,
     /// `±11 %`, unless that is misleading.
     PlusMinus,
+    /// `±64 %`, the larger of both sides, where limits leave no room for a load.
+    LargerSide,
     /// Limits in a line of their own.
     Below,
 }
@@ -286,6 +288,7 @@ fn in_lines(field: MatrixField, spread: Spread) -> TableEntry {
             let limits = format!("({})", ratio_interval(&estimate));
             vec![format!("{line} {}", if uncertainty.starts_with('±') { uncertainty } else { limits })]
         }
+        Spread::LargerSide => vec![format!("{line} {}", larger_side(&estimate))],
         Spread::Below => vec![line, ratio_interval(&estimate)],
     };
     TableEntry { lines, tone }

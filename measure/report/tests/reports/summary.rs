@@ -1,10 +1,11 @@
 //! The lines that end a run.
 
-use ciphertoll_model::{Ending, Event, Flag};
+use ciphertoll_model::{Ending, Engine, Event, Flag, Metric, ServerLevel, Spec};
 use ciphertoll_report::{Style, html, json, markdown, summary, terminal};
+use ciphertoll_stats::Verdict;
 
 use crate::fixture::{
-    Run, against, contexts, hostile, keys, measured, noisy, one_block, quick, smoke, troubled,
+    Run, against, contexts, hostile, keys, measured, noisy, one_block, quick, ratio_of, smoke, troubled,
 };
 use crate::html::text_of;
 use crate::simulated::simulated;
@@ -105,7 +106,7 @@ fn every_format_counts_the_same_disturbed_trials() {
 fn one_path_alone_has_its_numbers_on_the_first_screen() {
     let spec = "baseline = \"path=tls1.3-p256\"\n[[grid]]\npath = [\"tls1.3-p256\"]\nworkload = [\"connect\", \
                 \"point-select\"]\nclients = [1]\n";
-    let run = measured(&ciphertoll_model::Spec::from_toml(spec).unwrap(), 10);
+    let run = measured(&Spec::from_toml(spec).unwrap(), 10);
     let report = run.report();
     let said = "Only tls1.3-p256 was measured, so there is nothing to compare it with: connect at 1 client 612 µs ±1.8 %";
     for text in [summary(&report, Style::Plain, 100), text_of(&html(&report))] {
@@ -113,6 +114,23 @@ fn one_path_alone_has_its_numbers_on_the_first_screen() {
         assert!(text.contains(said), "{text}");
         assert!(text.contains("32.1 k/s ±1.2 %"), "{text}");
     }
+}
+
+/// A noisy run of two servers: limits of intervals need more columns than there are.
+#[test]
+fn no_load_is_left_out_for_wide_intervals() {
+    let servers = [Engine::MariaDb, Engine::Postgres].map(ServerLevel::of);
+    let mut run = measured(&Spec::quick(&servers), 6);
+    for comparison in run.own_comparisons() {
+        for (metric, ratio) in [(Metric::LatencyNsMean, 1.75), (Metric::RatePerS, 0.57)] {
+            ratio_of(comparison, metric, ratio, 0.45, Some(Verdict::Differs));
+        }
+    }
+    let text = summary(&run.report(), Style::Plain, 100);
+    for load in ["connect at 1 client, ", "point-select at 8 clients, "] {
+        assert_eq!(text.matches(load).count(), servers.len(), "{load}\n{text}");
+    }
+    assert!(text.contains('±'), "{text}");
 }
 
 #[test]
