@@ -42,7 +42,7 @@ pub(crate) const PRESET: Preset = Preset {
             "Three builds of 5.6.13 (MySQL's, Percona Server's, Percona Server linked statically) were reached over the internet, within \
              the US (44.6 ms) and from the US to Europe (170.1 ms)",
             "Readers of the first part had asked whether TLS costs as much when the network is slow, and whether the build matters",
-            "TLS lost 33 to 38 % of the connects with keys of 1024 bits and, but for the stock build, also with longer keys over the \
+            "TLS lost 33 to 38 % of the connects with keys of 1024 bits and, except with the stock build, also with longer keys over the \
              longer link; the stock build lost 52 and 72 % with 4096 bits",
             "He advised to keep connections open or to encrypt outside of MySQL, and not to take the stock build's numbers for certain",
         ],
@@ -57,7 +57,7 @@ const CONCLUSIONS: &[Conclusion] = &[
         claim: Claim::Costs { which: |one| has_bits(one, "1024"), least: 1.4, most: 1.7 },
     },
     Conclusion {
-        said: "over the longest link the key length hardly matters, but for the stock build (within 25 %)",
+        said: "over the longest link the key length hardly matters, except with the stock build (within 25 %)",
         claim: Claim::Alike { which: |one| is_us_eu(one) && one.of != Some(STOCK), within: 1.25 },
     },
     Conclusion {

@@ -252,7 +252,7 @@ pub(crate) fn title(part: CpuPart) -> &'static str {
         CpuPart::Certificates => "certificate verification",
         CpuPart::Signature => "handshake signature",
         CpuPart::KeyExchange => "key exchange",
-        CpuPart::Handshake => "rest of the handshake",
+        CpuPart::Handshake => "other handshake work",
         CpuPart::Records => "record encryption",
         CpuPart::Passwords => "password hashing",
         CpuPart::Processes => "start and end of processes",
