@@ -213,7 +213,7 @@ pub trait ProtocolHandshake {
 pub trait ProtocolRequest {
     fn refuse(&self, refusal: &Refusal, out: &mut Vec<u8>);
 
-    /// Whether a command at the front of these bytes is complete, and will be answered.
+    /// Whether a command at the front of these bytes is complete, and may be answered.
     fn has_command(&self, input: &[u8]) -> bool;
 
     /// Classifies the first bytes that a client without a connection sends.

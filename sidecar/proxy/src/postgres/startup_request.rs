@@ -7,7 +7,7 @@ use std::collections::{BTreeSet, HashSet};
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 
-use ciphertoll_wire::postgres::relay::{ClientStatements, first_command_bytes};
+use ciphertoll_wire::postgres::relay::{ClientStatements, first_command_bytes, has_answered_message};
 use ciphertoll_wire::postgres::server::{
     Report, StartupMessage, write_error, write_negotiate_protocol_version, write_ready_for_query,
 };
@@ -181,7 +181,7 @@ impl ProtocolRequest for StartupRequest {
     }
 
     fn has_command(&self, input: &[u8]) -> bool {
-        first_command_bytes(input).is_some()
+        has_answered_message(input)
     }
 
     fn first_input(&self, input: &[u8]) -> FirstInput {

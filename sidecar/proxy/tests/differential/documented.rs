@@ -65,7 +65,7 @@ impl Documented {
     pub(crate) fn place(self) -> &'static str {
         match self {
             Self::Lost => "What a client sees: \"its client gets the server's last message, or …\"",
-            Self::FirstError => "What a client can tell: parameters that do not fit",
+            Self::FirstError => "What a client can tell: an execute that is refused",
             Self::NoDatabase => "What a client can tell: a statement prepared without a default database",
             Self::Early | Self::Late => "What a client can tell: messages without `Sync` or `Flush`",
             Self::NoCursor => "What a client can tell: a fetch without a cursor",

@@ -102,6 +102,16 @@ fn waiting(fixture: &mut Fixture) {
             holder.query("COMMIT")?;
             drop(holder);
             assert!(kinds(&mut raw).ends_with("ZTDCZ"), "{end:?}");
+            // The server says without a Sync that there is no such statement.
+            let mut holder = proxy.try_client()?;
+            holder.query("BEGIN")?;
+            let mut raw = proxy.raw(&[]);
+            let mut batch = Vec::new();
+            encode_bind(&mut batch, "", "none", &[], ValueFormat::Text).expect("a portal");
+            send(&mut raw, &batch, end);
+            holder.query("COMMIT")?;
+            drop(holder);
+            assert!(kinds(&mut raw).ends_with("ZE"), "{end:?}");
         }
         try_one(&mut proxy.try_client()?, "SELECT 1").map(drop)
     });

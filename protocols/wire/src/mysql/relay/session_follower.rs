@@ -504,7 +504,8 @@ pub fn first_command_bytes(input: &[u8]) -> Option<usize> {
     (is_whole && !is_silent(kind) && kind != COM_QUIT).then_some(bytes)
 }
 
-/// Whether there is a complete command that the server answers, also behind others that it does not answer.
+/// Whether there is a complete command that the server answers, also behind others that it does not answer. It answers an
+/// empty command; a command of several packets counts as complete.
 pub fn has_answered_command(mut input: &[u8]) -> bool {
     while let Some((header, payload)) = packet::peek_header(input)
         && payload.first().is_some_and(|kind| is_silent(*kind))
@@ -512,7 +513,9 @@ pub fn has_answered_command(mut input: &[u8]) -> bool {
     {
         input = rest;
     }
-    first_command_bytes(input).is_some()
+    let is_special = |length: usize| length == 0 || length == MAX_PART_BYTES;
+    packet::peek_header(input).is_some_and(|(header, _)| is_special(header.length))
+        || first_command_bytes(input).is_some()
 }
 
 /// Whether the bytes of an idle client start with a `COM_QUIT`.

@@ -270,6 +270,15 @@ fn left_by_parse(name: &[u8]) -> Remains {
     if name.is_empty() { Remains::UnnamedStatement } else { Remains::Anything }
 }
 
+/// Whether the first message is complete and may be answered. An error is answered at once, without a `Sync`.
+pub fn has_answered_message(input: &[u8]) -> bool {
+    checked_header(input).is_ok_and(|header| {
+        header.is_some_and(|header| {
+            header.kind != kind::TERMINATE && input.len() >= HEADER_BYTES + header.payload_bytes
+        })
+    })
+}
+
 /// The length of the first command, up to the message that `ReadyForQuery` answers; `None` if it is
 /// incomplete.
 pub fn first_command_bytes(input: &[u8]) -> Option<usize> {

@@ -82,8 +82,16 @@ pub(crate) fn run(site: &mut Site, session: &MySqlSession) -> Option<Transcript>
         };
         let count = |holds: Holds| clients.iter().flatten().filter(|client| client.holds == holds).count();
         (record.holders, record.undecided) = (count(Holds::Transaction), count(Holds::Maybe));
-        if session.logins.len() == 1 && record.parts.iter().flatten().any(Packet::is_of_lock_timeout) {
-            // Of no other client: the server's own threads have locked the table.
+        let sender = if let Step::Send { client, .. } = step { Some(*client) } else { None };
+        let is_idle = |(number, client): (usize, &Option<Client>)| {
+            let may_lock =
+                |client: &Client| client.holds != Holds::Nothing || client.lasting != Lasting::None;
+            Some(number) == sender || !client.as_ref().is_some_and(may_lock)
+        };
+        if record.parts.iter().flatten().any(Packet::is_of_lock_timeout)
+            && clients.iter().enumerate().all(is_idle)
+        {
+            // Of no other client: the server's own threads, or a session that it still ends, have locked the table.
             return None;
         }
         records.push(record);

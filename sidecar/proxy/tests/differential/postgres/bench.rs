@@ -16,7 +16,7 @@ use crate::proxies::{DIRECT, PLANS, Plan, Pooling, Proxy};
 use crate::server::{open_lab, start_of};
 
 /// Changes nothing that clients see.
-const SERVER_SETTINGS: [(&str, &str); 5] = [
+const SERVER_SETTINGS: [(&str, &str); 6] = [
     ("fsync", "off"),
     ("full_page_writes", "off"),
     ("max_prepared_transactions", "4"),
@@ -24,6 +24,8 @@ const SERVER_SETTINGS: [(&str, &str); 5] = [
     ("autovacuum", "off"),
     // Nor on what it has counted.
     ("enable_seqscan", "off"),
+    // With which a sequential scan costs so much that each would be compiled.
+    ("jit", "off"),
 ];
 /// The lab's role, which may log in through the unix socket.
 const CONTROL: &str = "ciphertoll";

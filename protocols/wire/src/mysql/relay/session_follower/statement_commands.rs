@@ -312,7 +312,13 @@ impl SessionFollower {
             }
             TypesLocation::Absent(at) => {
                 let known = statements.get(own).and_then(|known| known.types.as_ref());
-                match known.filter(|_| types == ParameterTypes::Unknown).cloned() {
+                let doubt = known.map_or(Doubt::None, |known| self.doubt(own, known));
+                if doubt == Doubt::OfTypes && !self.long_data.contains(&own) {
+                    // Prepared again, the statement has those that count once everything is answered.
+                    return Ok(CommandAction::Prepare(own));
+                }
+                let is_unknown = types == ParameterTypes::Unknown || doubt != Doubt::None;
+                match known.filter(|_| is_unknown).cloned() {
                     None => with_statement_id(kind, header, id),
                     Some(known) => {
                         let next = with_types(kind, header, arrived, id, at, &known)?;
@@ -330,6 +336,21 @@ impl SessionFollower {
             self.long_data.remove(&own);
         }
         Ok(next)
+    }
+
+    /// What is not known of the statement's types on this connection, if they were `known` before.
+    fn doubt(&self, own: u32, known: &[u8]) -> Doubt {
+        let mut bulks = self.pending.iter().filter_map(|pending| match pending {
+            PendingCommand::Execute(executed, _, Some(bulk)) if *executed == own => Some(bulk),
+            _ => None,
+        });
+        match bulks.next() {
+            Some(first) if first.before == ParameterTypes::Unknown => {
+                let is_same = first.types == known && bulks.all(|bulk| bulk.types == known);
+                if is_same { Doubt::WhetherRead } else { Doubt::OfTypes }
+            }
+            _ => Doubt::None,
+        }
     }
 
     /// The types of an execute count once it was sent, and those of a bulk execute once it was answered: a client that may
@@ -374,6 +395,16 @@ fn has_read_no_types(end: ResponseEnd) -> bool {
     /// `ER_UNKNOWN_STMT_HANDLER`, `ER_UNSUPPORTED_PS`, `ER_MALFORMED_PACKET`.
     const BEFORE_TYPES: [u16; 3] = [1243, 1295, 1835];
     matches!(end, ResponseEnd::Err(code) if BEFORE_TYPES.contains(&code))
+}
+
+/// What bulk executes that are not answered yet leave open: the server may refuse them before it reads their types.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Doubt {
+    None,
+    /// Whether the connection has the types, which are those of the statement in either case.
+    WhetherRead,
+    /// Which types the statement has.
+    OfTypes,
 }
 
 #[derive(Clone, Copy)]

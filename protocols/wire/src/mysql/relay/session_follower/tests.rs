@@ -571,6 +571,9 @@ fn a_command_behind_one_without_an_answer_is_answered() {
         ([&close[..], &quit].concat(), false),
         (close[..6].to_vec(), false),
         (reset, true),
+        // An empty command, and the first packet of a long one.
+        (vec![0; 4], true),
+        (vec![0xff, 0xff, 0xff, 0, 3], true),
     ] {
         assert_eq!(has_answered_command(&input), is_answered, "{input:?}");
     }

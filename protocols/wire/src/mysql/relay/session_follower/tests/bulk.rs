@@ -103,6 +103,30 @@ fn parameter_types_of_a_refused_bulk_execute_are_not_known() {
     assert_eq!(fixture.says(&execute_without_types(own, &params), 3).0, execute(5, &params));
 }
 
+/// The server may refuse a bulk execute before it reads its types.
+#[test]
+fn parameter_types_of_a_bulk_execute_that_is_not_answered_are_not_taken_for_known() {
+    for (params, is_same) in [([Param::I64(7)], true), ([Param::Bytes(b"x")], false)] {
+        let mut fixture = Fixture::new();
+        let own = prepare(&mut fixture, "INSERT INTO t VALUES (?)", 77, 1);
+        fixture.says(&execute(own, &params), 3);
+        fixture.hears(&ok(&OK));
+        fixture.moves();
+        fixture.prepared.insert(own, 5);
+        fixture.says(&bulk(own, WITH_TYPES), 3);
+        let (sent, needs) = fixture.says(&execute_without_types(own, &params), 3);
+        assert_eq!((sent == execute(5, &params), needs.is_none()), (is_same, is_same));
+        fixture.hears(&refused(1295));
+        if !is_same {
+            fixture.prepared.insert(own, 6);
+            assert_eq!(fixture.says(&execute_without_types(own, &params), 3).0, execute(6, &params));
+        }
+        fixture.hears(&ok(&OK));
+        assert!(fixture.is_clean());
+        assert_eq!(fixture.follow.pending_bytes, 0);
+    }
+}
+
 /// A bulk execute does not take the data that was sent ahead: it is there for the next execute.
 #[test]
 fn data_sent_ahead_outlives_a_bulk_execute() {
