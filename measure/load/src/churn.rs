@@ -13,7 +13,8 @@ use crate::Error;
 use crate::draw::Values;
 use crate::drive::{LoadClient, Turn};
 use crate::legs::Legs;
-use crate::recorder::{Operation, Recorder};
+use crate::operation::Operation;
+use crate::recorder::Recorder;
 use crate::script::{CompiledScript, StepIndex};
 use crate::usage::{spin, thread_cpu};
 

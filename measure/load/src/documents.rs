@@ -6,7 +6,7 @@ use ciphertoll_model::{
     Workload, YcsbMix,
 };
 
-use crate::workload::{add_step, add_variable};
+use crate::script_parts::{add_step, add_variable};
 
 /// Minimum size of a record: the values of its fields, without names, key and BSON overhead.
 const RECORD_BYTES: u64 = FIELDS as u64 * FIELD_BYTES as u64;

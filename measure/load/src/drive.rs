@@ -9,7 +9,8 @@ use ciphertoll_net::{Reactor, Readiness, Ready};
 
 use crate::Error;
 use crate::limit::RateLimit;
-use crate::recorder::{Operation, Recorder};
+use crate::operation::Operation;
+use crate::recorder::Recorder;
 
 /// A state machine that runs operations, one at a time.
 pub(crate) trait LoadClient {

@@ -8,21 +8,12 @@ use ciphertoll_net::PhaseTimes;
 
 use crate::Error;
 use crate::legs::Legs;
-use crate::schedule::DueOperation;
+use crate::operation::{DueOperation, Operation};
 use crate::times::Times;
 use crate::window::{MeasurementWindow, WindowPart};
 
 /// Distinct error messages kept; a storm of errors adds nothing after its beginning.
 const MAX_MESSAGES: usize = 16;
-
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Operation {
-    pub(crate) began: Instant,
-    pub(crate) ended: Instant,
-    pub(crate) statements: u64,
-    /// How often it was rolled back and retried.
-    pub(crate) retries: u64,
-}
 
 pub(crate) struct Recorder {
     window: MeasurementWindow,

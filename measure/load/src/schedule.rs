@@ -7,7 +7,8 @@ use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64Mcg;
 
 use crate::drive::Pacer;
-use crate::recorder::{Operation, Recorder};
+use crate::operation::{DueOperation, Operation};
+use crate::recorder::Recorder;
 use crate::window::MeasurementWindow;
 
 /// The minimum overtime for operations still due when the window closes.
@@ -39,14 +40,6 @@ enum Backlog {
     Kept,
     /// The window has opened: it must not begin with the warm-up's queue.
     Dropped,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct DueOperation {
-    pub(crate) client: usize,
-    pub(crate) intended: Instant,
-    /// How late the load process was although the client was free.
-    pub(crate) lag: Duration,
 }
 
 impl Schedule {

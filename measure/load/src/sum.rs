@@ -118,8 +118,8 @@ mod tests {
     use ciphertoll_model::TrialPace;
 
     use super::*;
-    use crate::recorder::{Operation, Recorder};
-    use crate::schedule::DueOperation;
+    use crate::operation::{DueOperation, Operation};
+    use crate::recorder::Recorder;
     use crate::window::MeasurementWindow;
 
     const OPEN: TrialPace = TrialPace::Open { per_s: 1.0 };

@@ -1,11 +1,11 @@
 //! The script of each workload, in the engine's SQL.
 
 use ciphertoll_model::{
-    Draw, Engine, QueryLanguage, Scale, Script, ScriptStatement, ScriptStep, StatementProtocol,
-    TrialOperation, Workload,
+    Draw, Engine, QueryLanguage, Scale, Script, ScriptStatement, StatementProtocol, TrialOperation, Workload,
 };
 
 use crate::documents;
+use crate::script_parts::{add_step, add_variable};
 
 const TELLERS_PER_BRANCH: i64 = 10;
 /// The largest change of a balance in pgbench's transaction.
@@ -188,21 +188,6 @@ impl SqlScriptBuilder {
         let step = add_step(&mut self.script, ScriptStatement { sql, protocol }, parameters);
         self.script.steps.push(step);
     }
-}
-
-/// A step of the script; its statement is added unless an earlier step has it.
-pub(crate) fn add_step(script: &mut Script, statement: ScriptStatement, parameters: &[usize]) -> ScriptStep {
-    let statements = &mut script.statements;
-    let statement = statements.iter().position(|known| *known == statement).unwrap_or_else(|| {
-        statements.push(statement);
-        statements.len() - 1
-    });
-    ScriptStep { statement, parameters: parameters.to_vec() }
-}
-
-pub(crate) fn add_variable(script: &mut Script, draw: Draw) -> usize {
-    script.variables.push(draw);
-    script.variables.len() - 1
 }
 
 /// Replaces each `?` by `$1`, `$2` and so on. Only for the statements above, which quote none.

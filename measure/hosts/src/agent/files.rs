@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use ciphertoll_model::{TrialSpec, TrialStart};
 use ciphertoll_record::Scratch;
 
-use super::running::NotStarted;
+use super::message::NotStarted;
 use crate::protocol::TrialFiles;
 use crate::secret::SecretBytes;
 

@@ -2,6 +2,7 @@
 
 mod files;
 mod listener;
+mod message;
 mod pod;
 mod running;
 
@@ -17,6 +18,7 @@ use ciphertoll_record::{SCRATCH_DIRECTORY_VARIABLE, Scratch, scratch_root, scrat
 
 use self::files::place;
 use self::listener::ServerProcesses;
+use self::message::{Input, ended, is_last, trial_of};
 pub(crate) use self::pod::POD_IDLE_LIMIT;
 pub use self::pod::{POD_COMMAND, wait_in_pod};
 use self::running::RunningLoad;
@@ -28,16 +30,6 @@ pub const HOST_COMMAND: &str = "__host";
 /// An agent that hears nothing for this long, without a load process, has lost its coordinator behind a network that
 /// swallows packets.
 const IDLE_LIMIT: Duration = Duration::from_mins(30);
-
-/// What the agent waits for.
-pub(crate) enum Input {
-    /// A message, and when it was read.
-    Said { at_ns: u64, message: ToHost },
-    /// The end of stdin, or something that is no message.
-    Ended(Option<io::Error>),
-    /// Of the running load process.
-    Load(FromHost),
-}
 
 /// Runs the agent until the end of stdin.
 pub fn run_host_process() -> io::Result<()> {
@@ -159,17 +151,17 @@ impl<W: Write> Agent<W> {
                 self.load = Some(load);
                 Ok(())
             }
-            Err(error) => write_line(&mut self.output, &running::ended(number, &error)),
+            Err(error) => write_line(&mut self.output, &ended(number, &error)),
         }
     }
 
     fn forward(&mut self, message: &FromHost) -> io::Result<()> {
-        let Some(trial) = running::trial_of(message) else { return Ok(()) };
+        let Some(trial) = trial_of(message) else { return Ok(()) };
         // A trial that was given up may have said more.
         if self.load.as_ref().is_none_or(|load| load.trial() != trial) {
             return Ok(());
         }
-        if running::is_last(message) {
+        if is_last(message) {
             self.load = None;
         }
         write_line(&mut self.output, message)

@@ -9,27 +9,16 @@ use std::time::{Duration, Instant};
 
 use ciphertoll_host::accounting::{MachineTimes, PortUsage};
 use ciphertoll_load::{LoadProcess, StartSignal, process_cpu};
-use ciphertoll_model::{ErrorKind, FailureOrigin, LoadMessage, StartCommand, TrialSpec};
+use ciphertoll_model::{LoadMessage, StartCommand, TrialSpec};
 use ciphertoll_record::{Effect, ProcessIdentity, Scratch};
 use nix::unistd::{SysconfVar, sysconf};
 
-use super::Input;
 use super::files::PlacedFiles;
+use super::message::{Input, NotStarted, ended};
 use crate::protocol::{FromHost, MachineWindow};
 
 /// How often the thread looks whether the trial was given up.
 const TIME_LIMIT: Duration = Duration::from_millis(50);
-
-/// Why a trial did not start on this host.
-#[derive(Debug, thiserror::Error)]
-pub(super) enum NotStarted {
-    #[error(transparent)]
-    Scratch(#[from] ciphertoll_record::Error),
-    #[error("cannot write a file of the trial: {0}")]
-    File(std::io::Error),
-    #[error(transparent)]
-    Load(#[from] ciphertoll_load::Error),
-}
 
 /// Killed when dropped.
 pub(super) struct RunningLoad {
@@ -113,30 +102,6 @@ fn forward(mut load: LoadProcess, trial: u64, is_given_up: &AtomicBool, inputs: 
             return;
         }
     }
-}
-
-/// The message that ends a trial without a result.
-pub(super) fn ended(trial: u64, error: &NotStarted) -> FromHost {
-    let (fault, kind) = match error {
-        NotStarted::Scratch(_) | NotStarted::File(_) => (FailureOrigin::Host, ErrorKind::Other),
-        NotStarted::Load(error) => (error.fault(), error.kind()),
-    };
-    FromHost::LoadEnded { trial, reason: error.to_string(), fault, kind }
-}
-
-/// The trial that a message is about.
-pub(super) fn trial_of(message: &FromHost) -> Option<u64> {
-    match message {
-        FromHost::Load { trial, .. } | FromHost::Window { trial, .. } | FromHost::LoadEnded { trial, .. } => {
-            Some(*trial)
-        }
-        _ => None,
-    }
-}
-
-/// Whether a trial says no more.
-pub(super) fn is_last(message: &FromHost) -> bool {
-    matches!(message, FromHost::LoadEnded { .. } | FromHost::Load { message: LoadMessage::Finished(_), .. })
 }
 
 /// The machine's clocks at an edge of the window.

@@ -5,7 +5,8 @@ use std::process::Command;
 
 use ciphertoll_model::ExecPrefix;
 
-use super::{Bootstrap, HostTransport, TransportContext};
+use super::bootstrap::Bootstrap;
+use super::host_transport::{HostTransport, TransportContext};
 use crate::HostError;
 
 pub struct ExecTransport {

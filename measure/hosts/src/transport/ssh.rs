@@ -4,7 +4,8 @@ use std::process::Command;
 
 use ciphertoll_model::HostName;
 
-use super::{Bootstrap, HostTransport, TransportContext};
+use super::bootstrap::Bootstrap;
+use super::host_transport::{HostTransport, TransportContext};
 use crate::HostError;
 
 /// No prompt (there is nobody to answer it), no forwarding (nothing is to listen), no terminal. A connection that goes

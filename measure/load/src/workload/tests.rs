@@ -1,5 +1,7 @@
 use std::fmt::Write as _;
 
+use ciphertoll_model::ScriptStep;
+
 use super::*;
 
 /// A script as lines, for snapshots with readable differences.

@@ -14,7 +14,7 @@ use ciphertoll_record::{Effect, Ledger};
 
 use self::client::{Creation, JobClient};
 use self::pods::{Pod, PodState};
-use super::{HostTransport, Waiting};
+use super::host_transport::{HostTransport, Waiting};
 use crate::error::{HostError, KubernetesError};
 
 /// For pulling the image and starting the pods.
