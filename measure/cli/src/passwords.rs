@@ -136,7 +136,16 @@ fn read_private(path: &Path) -> Option<Vec<u8>> {
     }
 }
 
+/// As libpq reads it, but one password is for all hosts of a URL: if they have different ones, none is used, as no host may
+/// learn that of another.
 fn from_pgpass(file: &[u8], url: &ServerUrl) -> Option<Vec<u8>> {
+    let hosts = if url.hosts.is_empty() { std::slice::from_ref(url) } else { &url.hosts };
+    let mut found = hosts.iter().map(|host| of_one_host(file, host));
+    let first = found.next()?;
+    found.all(|other| other == first).then_some(first)?
+}
+
+fn of_one_host(file: &[u8], url: &ServerUrl) -> Option<Vec<u8>> {
     let server = match &url.place {
         UrlPlace::Host { host, port } => PasswordServer::Host { name: host, port: *port },
         UrlPlace::Socket(path) => PasswordServer::Socket(path),
@@ -163,6 +172,10 @@ mod tests {
         let socket = url("postgres://app@localhost/shop?host=/run/pg");
         let by_directory = from_pgpass(b"localhost:5432:shop:app:no\n/run/pg:5432:shop:app:x", &socket);
         assert_eq!(by_directory.as_deref(), Some(&b"x"[..]));
+        let of_hosts = |file: &[u8]| from_pgpass(file, &url("postgres://app@one,two:6000/shop"));
+        assert_eq!(of_hosts(b"one:*:*:*:x\ntwo:6000:*:*:x").as_deref(), Some(&b"x"[..]));
+        assert_eq!(of_hosts(b"one:*:*:*:x\ntwo:6000:*:*:y"), None, "no host learns that of another");
+        assert_eq!(of_hosts(b"one:*:*:*:x"), None);
     }
 
     #[test]

@@ -109,6 +109,10 @@ fn log_in_to_servers(spec: &mut Spec, passwords: &Passwords) -> Result<Vec<Refus
                 if let Some(member) = &found.member {
                     tell(&format!("{name}: using replica-set member {member}"));
                 }
+                if let Some(host) = &found.host {
+                    host.passed_over.iter().for_each(|why| tell(&format!("{name}: not using {why}")));
+                    tell(&format!("{name}: using {}", host.url.address()));
+                }
                 if found.engine != server.engine {
                     tell(&format!("{name} is a {}, and is measured as such", found.engine.display_name()));
                 }

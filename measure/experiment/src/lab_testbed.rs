@@ -54,6 +54,8 @@ pub struct ReadyLab {
     layers: Vec<Box<dyn Layer<Measured>>>,
     route: Route,
     injection: Option<Injection>,
+    /// Scratch directories of other runs and labs that the user knows of.
+    others: BTreeSet<PathBuf>,
 }
 
 impl LabTestbed {
@@ -145,8 +147,10 @@ impl Testbed for LabTestbed {
     }
 
     fn prepare(&mut self, plan: &Plan, emit: &mut Emit<'_>) -> Result<ReadyLab, TestbedError> {
-        let route = Route::new(self.site(plan, emit)?);
-        let mut ready = ReadyLab { layers: self.layers(), route, injection: self.injection };
+        let site = self.site(plan, emit)?;
+        let others = others_in_progress(&site)?;
+        let route = Route::new(site);
+        let mut ready = ReadyLab { layers: self.layers(), route, injection: self.injection, others };
         match ready.prepare(plan, emit) {
             Ok(()) => Ok(ready),
             Err(error) => {
@@ -238,6 +242,13 @@ impl ReadyTestbed for ReadyLab {
     }
 
     fn begin_block(&mut self, emit: &mut Emit<'_>) -> Result<(), TestbedError> {
+        let others = others_in_progress(&self.route.site)?;
+        if !others.is_subset(&self.others) {
+            let message =
+                "another run or lab of ciphertoll has begun on this machine: each disturbs the other";
+            emit(Event::Warned { message: message.to_owned() });
+        }
+        self.others = others;
         let Self { layers, route, .. } = self;
         layers.iter_mut().try_for_each(|layer| layer.begin_block(route, emit))
     }
@@ -342,6 +353,10 @@ fn sweep(scratch_root: &Path, emit: &mut Emit<'_>) -> Result<(), TestbedError> {
         emit(Event::Warned { message });
     }
     Ok(())
+}
+
+fn others_in_progress(site: &Site) -> Result<BTreeSet<PathBuf>, TestbedError> {
+    site.lab.scratch().others_in_progress().map_err(|error| testbed_error(error.into()))
 }
 
 fn note_in_ledger(site: &Site, load: &LoadProcess) -> Result<(), ciphertoll_record::Error> {

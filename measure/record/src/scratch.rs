@@ -5,6 +5,7 @@
 //! directory, because a later run finds all of them here, whatever directory the earlier one was started in. Directories are made, swept
 //! and removed one at a time, under a lock on their root: else one could be swept while it is born.
 
+use std::collections::BTreeSet;
 use std::fmt::Display;
 use std::fs::{self, DirBuilder, File, Permissions};
 use std::io;
@@ -184,12 +185,7 @@ pub fn sweep(root: &Path) -> Result<SweepReport, Error> {
     }
     check_ours(root)?;
     let _one_at_a_time = disk::lock(&root.join(LOCK))?;
-    for entry in fs::read_dir(root).context("list", root)? {
-        let entry = entry.context("list", root)?;
-        let path = entry.path();
-        if !entry.file_type().context("look at", &path)?.is_dir() {
-            continue;
-        }
+    for path in directories(root)? {
         let Some(_lock) = disk::try_lock(&path.join(LOCK))? else {
             report.in_progress += 1;
             continue;
@@ -200,6 +196,18 @@ pub fn sweep(root: &Path) -> Result<SweepReport, Error> {
         }
     }
     Ok(report)
+}
+
+fn directories(root: &Path) -> Result<Vec<PathBuf>, Error> {
+    let mut found = Vec::new();
+    for entry in fs::read_dir(root).context("list", root)? {
+        let entry = entry.context("list", root)?;
+        let path = entry.path();
+        if entry.file_type().context("look at", &path)?.is_dir() {
+            found.push(path);
+        }
+    }
+    Ok(found)
 }
 
 impl Scratch {
@@ -230,6 +238,18 @@ impl Scratch {
         self.ledger.note(&Effect::Directory { path: path.clone() })?;
         make_directory(&path, mode)?;
         Ok(path)
+    }
+
+    /// Scratch directories of other runs and labs that are in progress.
+    pub fn others_in_progress(&self) -> Result<BTreeSet<PathBuf>, Error> {
+        let _one_at_a_time = disk::lock(&self.root.join(LOCK))?;
+        let mut others = BTreeSet::new();
+        for path in directories(&self.root)?.into_iter().filter(|path| *path != self.path) {
+            if disk::try_lock(&path.join(LOCK))?.is_none() {
+                others.insert(path);
+            }
+        }
+        Ok(others)
     }
 
     /// Removes the directory and returns errors, which dropping ignores.

@@ -1,9 +1,7 @@
 //! libpq's other ways to name a server: keywords and values, and service files. Both become a URL, so that a run has one
 //! form.
 
-use std::fmt::Write as _;
-
-use crate::sql_url::{RawUrl, SqlUrlError, decode, split_host};
+use crate::sql_url::{RawUrl, SqlUrlError, decode, encode, split_host};
 
 /// Keywords and values, in order. A value may be a password.
 #[derive(Clone, Default, PartialEq, Eq)]
@@ -47,9 +45,15 @@ impl Conninfo {
 
     /// The keywords of a URL without a password.
     pub fn of_url(text: &str) -> Result<Self, SqlUrlError> {
-        let RawUrl { user, hosts, database, options } = RawUrl::of(text)?;
-        let (host, port) = split_host(hosts)?;
-        let port = port.map(|port| port.to_string()).unwrap_or_default();
+        let RawUrl { user, hosts, path, options, .. } = RawUrl::of(text)?;
+        let database = path.strip_prefix('/').unwrap_or(path);
+        let places = hosts.split(',').map(split_host).collect::<Result<Vec<_>, _>>()?;
+        let list_of = |values: Vec<String>| {
+            if values.iter().all(String::is_empty) { String::new() } else { values.join(",") }
+        };
+        let numbers = places.iter().map(|(_, number)| number.map(|number| number.to_string()));
+        let port = list_of(numbers.map(Option::unwrap_or_default).collect());
+        let host = list_of(places.into_iter().map(|(name, _)| name).collect());
         let named = [("user", decode(user, "user")?), ("host", host), ("port", port)];
         let named = named.into_iter().chain([("dbname", decode(database, "database")?)]);
         let mut pairs: Vec<(String, String)> = named
@@ -133,6 +137,12 @@ impl Conninfo {
             Some(host) => self.0.insert(0, ("host".to_owned(), host)),
             None => {}
         }
+        // A list is not part of the authority.
+        let (list, port) = match port {
+            Some(list) if list.contains(',') => (Some(list), None),
+            port => (None, port),
+        };
+        self.0.extend(list.map(|list| ("port".to_owned(), list)));
         for (before, value) in [(':', port), ('/', database)] {
             let Some(text) = value.filter(|text| !text.is_empty()) else { continue };
             url.push(before);
@@ -165,19 +175,6 @@ fn take_value(text: &str) -> Option<(String, &str)> {
     if is_quoted { None } else { Some((value, "")) }
 }
 
-/// Escapes what is reserved in URLs.
-fn encode(text: &str) -> String {
-    let mut encoded = String::with_capacity(text.len());
-    for byte in text.bytes() {
-        if byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.') {
-            encoded.push(char::from(byte));
-        } else {
-            let _ = write!(encoded, "%{byte:02X}");
-        }
-    }
-    encoded
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -197,7 +194,7 @@ mod tests {
             ("host=/run/pg user=app port=5433", "postgres://app@:5433?host=%2Frun%2Fpg"),
             ("hostaddr=::1 user=app sslmode=disable", "postgres://app@[::1]?sslmode=disable"),
             ("host='' hostaddr=10.0.0.5 user=app", "postgres://app@10.0.0.5"),
-            ("host=h1,h2 port=1,2 user=a", "postgres://a@:1%2C2?host=h1%2Ch2"),
+            ("host=h1,h2 port=1,2 user=a", "postgres://a@?host=h1%2Ch2&port=1%2C2"),
             ("user=app options='-c a=b'", "postgres://app@?options=-c%20a%3Db"),
         ] {
             assert_eq!(url(text).as_deref(), Ok(expected), "{text}");

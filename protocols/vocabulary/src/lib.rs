@@ -39,6 +39,7 @@ mod phase;
 mod read_preference;
 mod sql_url;
 mod suite;
+mod target_session;
 mod tls;
 mod unit;
 
@@ -50,5 +51,6 @@ pub use phase::Phase;
 pub use read_preference::ReadPreference;
 pub use sql_url::{SqlFamily, SqlPlace, SqlUrl, SqlUrlError};
 pub use suite::Suite;
+pub use target_session::TargetSession;
 pub use tls::{Group, Identity, SecurityLevel, ServerKey, TlsLibrary, TlsVersion, Verification};
 pub use unit::{parse_with_unit, print_duration};

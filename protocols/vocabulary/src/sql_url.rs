@@ -2,8 +2,12 @@
 //! URL means the same to ciphertoll, to its sidecar, and to the server's own clients. Where libpq supports more, the URL is
 //! refused.
 
+use std::fmt::Write as _;
 use std::net::{IpAddr, Ipv6Addr};
 use std::path::PathBuf;
+
+/// The options that are lists if a URL names several hosts.
+const LISTS: [&str; 2] = ["host", "port"];
 
 /// Servers whose URLs have the same options and the same default port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -52,6 +56,8 @@ pub enum SqlUrlError {
     NoHost,
     #[error("it names several hosts, which is not supported: name one")]
     SeveralHosts,
+    #[error("it names {hosts} hosts and {ports} ports: name one port, or one for each host")]
+    HostsAndPorts { hosts: usize, ports: usize },
     #[error(
         "a host is a name, an address, an IPv6 address in brackets, or the path of a unix socket with %2F for each /"
     )]
@@ -107,8 +113,50 @@ impl SqlUrl {
         Ok(scheme.to_ascii_lowercase())
     }
 
+    /// The URLs of the single hosts that `text` names, in its order: by commas in its authority or, as libpq permits, in
+    /// the options `host` and `port`. One port is that of every host.
+    pub fn of_each_host(text: &str, family: SqlFamily) -> Result<Vec<String>, SqlUrlError> {
+        let RawUrl { before, hosts, path, options, .. } = RawUrl::of(text)?;
+        let hosts: Vec<&str> = hosts.split(',').collect();
+        let options: Vec<&str> = options.split('&').collect();
+        let list = |option: &str| -> Result<Option<(&'static str, Vec<String>)>, SqlUrlError> {
+            let Some((name, value)) = option.split_once('=').filter(|_| family == SqlFamily::Postgres) else {
+                return Ok(None);
+            };
+            let Some(name) = LISTS.into_iter().find(|known| *known == name) else { return Ok(None) };
+            let values = decode(value, name)?.split(',').map(str::to_owned).collect();
+            Ok(Some((name, values)))
+        };
+        let lists = options.iter().map(|option| list(option)).collect::<Result<Vec<_>, _>>()?;
+        let length =
+            |name| lists.iter().flatten().find(|(own, _)| *own == name).map_or(1, |(_, all)| all.len());
+        let [named, ports] = LISTS.map(length);
+        let count = named.max(hosts.len());
+        if count == 1 && ports == 1 {
+            return Ok(vec![text.to_owned()]);
+        }
+        if (ports != 1 && ports != count) || (hosts.len() != 1 && hosts.len() != count) {
+            return Err(SqlUrlError::HostsAndPorts { hosts: count, ports: ports.max(hosts.len()) });
+        }
+        let url = |at: usize| {
+            let options: Vec<String> = options
+                .iter()
+                .zip(&lists)
+                .map(|(option, list)| match list {
+                    Some((name, all)) => format!("{name}={}", encode(all.get(at).unwrap_or(&all[0]))),
+                    None => (*option).to_owned(),
+                })
+                .collect();
+            let options = options.join("&");
+            let mark = if options.is_empty() { "" } else { "?" };
+            format!("{before}{}{path}{mark}{options}", hosts.get(at).unwrap_or(&hosts[0]))
+        };
+        Ok((0..count).map(url).collect())
+    }
+
     pub fn parse(text: &str, family: SqlFamily) -> Result<Self, SqlUrlError> {
-        let RawUrl { user, hosts, database, options } = RawUrl::of(text)?;
+        let RawUrl { user, hosts, path, options, .. } = RawUrl::of(text)?;
+        let database = path.strip_prefix('/').unwrap_or(path);
         let mut place = PlaceOptions::default();
         let mut others = Vec::new();
         for option in options.split('&').filter(|option| !option.is_empty()) {
@@ -128,9 +176,12 @@ impl SqlUrl {
 
 /// A URL's parts before decoding.
 pub(crate) struct RawUrl<'a> {
+    /// Scheme and login, as they are in front of the hosts.
+    before: &'a str,
     pub(crate) user: &'a str,
     pub(crate) hosts: &'a str,
-    pub(crate) database: &'a str,
+    /// `/DATABASE`, or nothing.
+    pub(crate) path: &'a str,
     pub(crate) options: &'a str,
 }
 
@@ -156,7 +207,8 @@ impl<'a> RawUrl<'a> {
             return Err(SqlUrlError::Fragment);
         }
         let (path, options) = rest.split_once('?').unwrap_or((rest, ""));
-        Ok(Self { user, hosts, database: path.strip_prefix('/').unwrap_or(path), options })
+        let before = &text[..text.len() - rest.len() - hosts.len()];
+        Ok(Self { before, user, hosts, path, options })
     }
 }
 
@@ -256,6 +308,19 @@ fn host_name(text: String) -> Result<String, SqlUrlError> {
     } else {
         Err(SqlUrlError::Host)
     }
+}
+
+/// Escapes what is reserved in URLs.
+pub(crate) fn encode(text: &str) -> String {
+    let mut encoded = String::with_capacity(text.len());
+    for byte in text.bytes() {
+        if byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.') {
+            encoded.push(char::from(byte));
+        } else {
+            let _ = write!(encoded, "%{byte:02X}");
+        }
+    }
+    encoded
 }
 
 /// Replaces `%` and two digits by their byte. A `+` is no space: it is one only in HTML forms.

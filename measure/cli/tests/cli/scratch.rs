@@ -9,6 +9,7 @@ use std::process::{Command, Output, Stdio};
 use ciphertoll_record::{Scratch, scratch_root_below};
 use nix::sys::signal::Signal;
 use nix::unistd::{User, geteuid};
+use serde_json::Value;
 use tempfile::TempDir;
 
 use crate::support::{Session, ciphertoll, is, is_root, one_document, real_server, text};
@@ -94,6 +95,34 @@ fn run_and_resume_use_and_sweep_the_chosen_directory() {
     assert_eq!(resumed.code, Some(0), "{:?}", resumed.stderr);
     let left = fs::read_dir(&root).expect("the root").flatten().filter(|entry| entry.path().is_dir());
     assert_eq!(left.count(), 0, "the killed run's files were in the recorded directory");
+}
+
+#[test]
+fn of_two_runs_at_the_same_time_each_is_told_of_the_other() {
+    if !real_server() {
+        return;
+    }
+    let place = place();
+    let chosen = place.path().join("s");
+    let start = |runs: &str| {
+        let arguments = [&SHORT[..], &["--blocks", "200", "--scratch-dir", text(&chosen)]].concat();
+        Session::start(&place.path().join(runs), &arguments)
+    };
+    let warns = |event: &Value, words: &str| {
+        is(event, "warned") && event["message"].as_str().is_some_and(|message| message.contains(words))
+    };
+    let mut earlier = start("earlier");
+    earlier.wait_for("a block", |event| is(event, "block_started"));
+    let mut later = start("later");
+    later.wait_for("the warning", |event| warns(event, "another run or lab of ciphertoll is in progress"));
+    earlier.wait_for("the warning", |event| warns(event, "another run or lab of ciphertoll has begun"));
+    for run in [earlier, later] {
+        run.signal(Signal::SIGINT);
+        let finished = run.finish();
+        assert_eq!(finished.code, Some(130), "{:?}", finished.stderr);
+        let told = finished.events.iter().filter(|event| warns(event, "another run or lab")).count();
+        assert_eq!(told, 1, "not with each block: {:?}", finished.stderr);
+    }
 }
 
 #[test]

@@ -4,6 +4,7 @@ use std::fs;
 use std::path::Path;
 use std::process::Command;
 
+use ciphertoll_host::port::free_port;
 use ciphertoll_lab::{Lab, Server, ServerStart, Tables, find};
 use ciphertoll_model::{Auth, Endpoint, Engine, Namespace, SecurityLevel, ServerKey, ServerLevel};
 use ciphertoll_net::Address;
@@ -505,6 +506,41 @@ fn servers_are_named_as_for_libpq() {
     }
     let unknown = there.run("there=service=nowhere user=a", &[]);
     assert!(unknown.one_line().contains("the service \"nowhere\" is not defined in "), "{unknown:?}");
-    let several = there.run("there=host=h1,h2 user=a", &[]);
-    assert!(several.one_line().contains("it names several hosts, which is not supported"), "{several:?}");
+    let ports = there.run("there=host=h1,h2 user=a port=1,2,3", &[]);
+    assert!(ports.one_line().contains("it names 2 hosts and 3 ports"), "{ports:?}");
+}
+
+#[test]
+fn of_several_hosts_the_first_that_is_wanted_is_measured() {
+    if !real_server(Engine::Postgres) {
+        return;
+    }
+    let there = Elsewhere::start(Engine::Postgres);
+    let (port, user, database) = (there.port(), there.server.user(), there.server.database());
+    // Nothing listens there.
+    let closed = format!("127.0.0.1:{}", free_port(&[]).expect("a free port"));
+    let run = |wanted: &str, hosts: &str| {
+        let url = format!("there=postgres://{user}@{hosts}/{database}?sslmode=disable{wanted}");
+        there.run(&url, &["--path", "plain", "--workload", "connect", "--blocks", "1"])
+    };
+    let both = format!("{closed},127.0.0.1:{port}");
+    let found = run("&target_session_attrs=read-write", &both);
+    assert_eq!(found.code, Some(0), "{found:?}");
+    let told = |words: &str| found.stderr.lines().any(|line| line.contains(words));
+    assert!(told(&format!("there: not using {closed}: ")), "{found:?}");
+    assert!(told(&format!("there: using 127.0.0.1:{port}")), "{found:?}");
+    assert_eq!(files_with(&there.runs(), &closed), [""; 0], "the record has the host that was measured");
+    for (wanted, reason) in [
+        ("&target_session_attrs=read-only", "no host is read-only (target_session_attrs=read-only): "),
+        ("&target_session_attrs=standby", "no host is a standby (target_session_attrs=standby): "),
+    ] {
+        let refused = run(wanted, &both);
+        let line = refused.one_line();
+        assert!(line.contains(reason) && line.contains(&closed), "{wanted}: {line}");
+    }
+    assert_eq!(run("&target_session_attrs=prefer-standby", &both).code, Some(0));
+    assert_eq!(run("&target_session_attrs=primary", &format!("127.0.0.1:{port}")).code, Some(0));
+    there.execute(&format!("ALTER ROLE {user} SET default_transaction_read_only = on"));
+    assert!(run("&target_session_attrs=read-write", &both).one_line().contains("no host is writable"));
+    assert_eq!(run("&target_session_attrs=read-only", &both).code, Some(0));
 }

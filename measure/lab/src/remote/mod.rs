@@ -1,10 +1,12 @@
 //! Servers at URLs: probed, and loaded with tables only on request. Nothing else on them is changed.
 
 mod connection;
+mod hosts;
 pub(crate) mod member;
 pub(crate) mod probe;
 pub(crate) mod server;
 
+pub use self::hosts::ChosenHost;
 pub use self::member::ChosenMember;
 pub use self::probe::{ProbedServer, check_files, probe};
 pub use self::server::DATABASE;

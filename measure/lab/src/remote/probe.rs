@@ -13,6 +13,7 @@ use ciphertoll_wire::{Secret, mongodb};
 use serde_json::{Map, Value, json};
 
 use super::connection::{UrlLogin, check_tls_answer, is_final, is_unverified, tls_versions, unverified};
+use super::hosts::{self, ChosenHost};
 use super::member::{self, ChosenMember};
 use crate::documents::commands::{self, command};
 use crate::error::Error;
@@ -27,6 +28,7 @@ pub struct ProbedServer {
     /// The URL to use from here on: with the scheme of that engine, and with the chosen member of a replica set.
     pub url: ServerUrl,
     pub member: Option<ChosenMember>,
+    pub host: Option<ChosenHost>,
     pub version: String,
     /// TLS versions that the server refuses.
     pub refusals: Vec<Refusal>,
@@ -60,12 +62,14 @@ pub fn check_files(name: &str, url: &ServerUrl) -> Result<(), Error> {
 
 /// Logs in once with each TLS version that `url` permits, and without TLS last. A certificate that does not verify or a TLS
 /// file that cannot be used is an error before anything is sent without TLS. For MySQL, the order also fills the server's
-/// password cache before the plaintext login, which then needs no unauthenticated RSA key. A member of a replica set is
-/// chosen first.
+/// password cache before the plaintext login, which then needs no unauthenticated RSA key. One of several hosts, or a
+/// member of a replica set, is chosen first.
 pub fn probe(name: &str, url: &ServerUrl, passwords: &Passwords) -> Result<ProbedServer, Error> {
     check_files(name, url)?;
+    let host = hosts::choose(name, url, passwords)?;
     let member = member::discover(name, url)?;
-    let url = member.as_ref().map_or(url, |member| &member.url);
+    let url =
+        member.as_ref().map(|member| &member.url).or(host.as_ref().map(|host| &host.url)).unwrap_or(url);
     let login = UrlLogin { url, password: &password_of(passwords, name) };
     let mut found: Option<ProbedServer> = None;
     let mut refused = Vec::new();
@@ -85,11 +89,12 @@ pub fn probe(name: &str, url: &ServerUrl, passwords: &Passwords) -> Result<Probe
                 };
                 control::close(client)?;
                 let own = if engine == url.engine() { url.clone() } else { url.spoken_by(engine) };
-                let (url, member, refusals) = (own, member.clone(), Vec::new());
+                let (url, member, host, refusals) = (own, member.clone(), host.clone(), Vec::new());
                 found.get_or_insert(ProbedServer {
                     engine,
                     url,
                     member,
+                    host,
                     version,
                     refusals,
                     facts,
@@ -114,8 +119,15 @@ fn no_connection(name: &str) -> Error {
     Error::Unreachable { name: name.to_owned(), reason: "the URL permits no connection".to_owned() }
 }
 
-/// Logs in once, by the most secure TLS version that `url` permits and the server accepts, by the rules of [`probe`].
+/// Logs in once, by the most secure TLS version that `url` permits and the server accepts, by the rules of [`probe`]. One of
+/// several hosts is chosen first.
 pub(crate) fn log_in(name: &str, url: &ServerUrl, passwords: &Passwords) -> Result<Client, Error> {
+    let host = hosts::choose(name, url, passwords)?;
+    log_in_to(name, host.as_ref().map_or(url, |host| &host.url), passwords)
+}
+
+/// The same, to a single host.
+pub(super) fn log_in_to(name: &str, url: &ServerUrl, passwords: &Passwords) -> Result<Client, Error> {
     check_files(name, url)?;
     let login = UrlLogin { url, password: &password_of(passwords, name) };
     let mut refused: Vec<ciphertoll_net::Error> = Vec::new();

@@ -6,7 +6,7 @@ use std::path::Path;
 use std::str::FromStr;
 use std::time::Duration;
 
-use ciphertoll_vocabulary::{SqlFamily, SqlPlace, SqlUrl, Verification};
+use ciphertoll_vocabulary::{SqlFamily, SqlPlace, SqlUrl, TargetSession, Verification};
 
 pub use self::documents::UrlHost;
 use self::documents::{DocumentsParts, DocumentsUrl};
@@ -24,6 +24,9 @@ const SCHEMES: [(&str, Engine, &OptionNames); 4] = [
     ("mariadb", Engine::MariaDb, &MYSQL),
     ("mysql", Engine::MySql, &MYSQL),
 ];
+
+/// The most hosts that an SQL URL may name.
+const MAX_HOSTS: usize = 16;
 
 /// The first scheme of an SQL engine, and its option names.
 fn option_names(engine: Engine) -> Option<(&'static str, &'static OptionNames)> {
@@ -45,6 +48,10 @@ pub struct ServerUrl {
     pub connect_timeout: Option<Duration>,
     /// Parameters of PostgreSQL's startup message.
     pub startup: Vec<(String, String)>,
+    /// The URLs of the single hosts that an SQL URL names, if it names several; `place` is that of the first.
+    pub hosts: Vec<ServerUrl>,
+    /// What the session at an SQL server must be.
+    pub target_session: TargetSession,
     pub documents: Option<Box<DocumentsUrl>>,
 }
 
@@ -71,6 +78,15 @@ impl ServerUrl {
         match &self.place {
             UrlPlace::Host { host, .. } => Some(host),
             UrlPlace::Socket(_) => None,
+        }
+    }
+
+    /// `db.example:5432`, or the socket's file.
+    pub fn address(&self) -> String {
+        match &self.place {
+            UrlPlace::Host { host, port } if host.contains(':') => format!("[{host}]:{port}"),
+            UrlPlace::Host { host, port } => format!("{host}:{port}"),
+            UrlPlace::Socket(file) => file.display().to_string(),
         }
     }
 
@@ -132,7 +148,7 @@ impl FromStr for ServerUrl {
             let DocumentsParts { engine, user, place, database, tls, connect_timeout, documents } =
                 documents::parse(text)?;
             let (text, documents) = (text.to_owned(), Some(Box::new(documents)));
-            let startup = Vec::new();
+            let (startup, hosts, target_session) = (Vec::new(), Vec::new(), TargetSession::Any);
             return Ok(Self {
                 text,
                 engine,
@@ -142,12 +158,22 @@ impl FromStr for ServerUrl {
                 tls,
                 connect_timeout,
                 startup,
+                hosts,
+                target_session,
                 documents,
             });
         }
         let scheme = SqlUrl::scheme(text).map_err(|_| UrlError::Shape)?;
         let known = SCHEMES.iter().find(|(known, ..)| *known == scheme);
         let Some((_, engine, words)) = known else { return Err(UrlError::Scheme { scheme }) };
+        let each = SqlUrl::of_each_host(text, words.family)?;
+        if each.len() > MAX_HOSTS {
+            return Err(UrlError::TooManyHosts { limit: MAX_HOSTS });
+        }
+        if each.len() > 1 {
+            let hosts = each.iter().map(|url| url.parse()).collect::<Result<Vec<Self>, _>>()?;
+            return Ok(Self { text: text.to_owned(), hosts: hosts.clone(), ..hosts[0].clone() });
+        }
         let url = SqlUrl::parse(text, words.family)?;
         if url.user.is_empty() {
             return Err(UrlError::NoUser(scheme));
@@ -168,7 +194,20 @@ impl FromStr for ServerUrl {
         let (text, engine, database) = (text.to_owned(), *engine, url.database);
         let (user, connect_timeout, startup) =
             (url.user, options.connect_timeout.filter(is_limit), options.startup);
-        Ok(Self { text, engine, user, place, database, tls, connect_timeout, startup, documents: None })
+        let (hosts, target_session) = (Vec::new(), options.target_session.unwrap_or_default());
+        Ok(Self {
+            text,
+            engine,
+            user,
+            place,
+            database,
+            tls,
+            connect_timeout,
+            startup,
+            hosts,
+            target_session,
+            documents: None,
+        })
     }
 }
 
@@ -186,6 +225,7 @@ struct Options {
     files: TlsFiles,
     connect_timeout: Option<Duration>,
     startup: Vec<(String, String)>,
+    target_session: Option<TargetSession>,
     /// Accepted options without an effect.
     unused: Vec<&'static str>,
 }
@@ -201,6 +241,8 @@ struct OptionNames {
     connect_timeout: (&'static str, Duration),
     /// Options that are sent to the server.
     startup: &'static [&'static str],
+    /// The option for what the session must be.
+    target_session: Option<&'static str>,
     /// Options that change nothing if they have one of these values; any value if there are none.
     unused: &'static [(&'static str, &'static [&'static str])],
     files: &'static [UrlFileOption],
@@ -223,6 +265,7 @@ const POSTGRES: OptionNames = OptionNames {
     place: &["host", "port"],
     connect_timeout: ("connect_timeout", Duration::from_secs(1)),
     startup: &["application_name", "options"],
+    target_session: Some("target_session_attrs"),
     unused: POSTGRES_UNUSED,
     files: &[
         UrlFileOption::new("sslrootcert", UrlFileContent::Authorities),
@@ -245,7 +288,6 @@ const POSTGRES_UNUSED: &[(&str, &[&str])] = &[
     ("gssencmode", &["disable", "prefer"]),
     ("sslcompression", &["0"]),
     ("sslnegotiation", &["postgres"]),
-    ("target_session_attrs", &["any"]),
     ("load_balance_hosts", &["disable"]),
     ("keepalives", &[]),
     ("keepalives_idle", &[]),
@@ -270,6 +312,7 @@ const MYSQL: OptionNames = OptionNames {
     // That of URLs of MySQL Shell.
     connect_timeout: ("connect-timeout", Duration::from_millis(1)),
     startup: &[],
+    target_session: None,
     unused: MYSQL_UNUSED,
     files: &[
         UrlFileOption::new("ssl-ca", UrlFileContent::Authorities),
@@ -286,7 +329,7 @@ const MYSQL: OptionNames = OptionNames {
 impl OptionNames {
     fn options(&self) -> String {
         let files = self.files.iter().map(|option| option.name);
-        let others = self.place.iter().chain(self.startup).copied();
+        let others = self.place.iter().chain(self.startup).copied().chain(self.target_session);
         let all = [self.mode].into_iter().chain(files).chain(others).chain([self.connect_timeout.0]);
         all.collect::<Vec<_>>().join(", ")
     }
@@ -319,6 +362,9 @@ impl Options {
         } else if let Some(own) = words.startup.iter().find(|known| **known == name) {
             once(self.startup.iter().all(|(known, _)| known != own), own)?;
             self.startup.push((name.to_owned(), value.to_owned()));
+        } else if let Some(own) = words.target_session.filter(|own| *own == name) {
+            once(self.target_session.is_none(), own)?;
+            self.target_session = Some(target_session(own, value)?);
         } else if let Some((own, values)) = words.unused.iter().find(|(known, _)| *known == name) {
             once(!self.unused.contains(own), own)?;
             if !values.is_empty() && !values.contains(&value) {
@@ -353,6 +399,14 @@ impl Options {
         let file = self.files.path(UrlFileContent::Authorities);
         words.system_authorities.is_some_and(|system| file.is_some_and(|file| file.as_os_str() == system))
     }
+}
+
+fn target_session(option: &str, value: &str) -> Result<TargetSession, UrlError> {
+    let expected = "write any, read-write, read-only, primary, standby or prefer-standby";
+    TargetSession::from_label(value).ok_or_else(|| {
+        let (option, value) = (option.to_owned(), value.to_owned());
+        UrlError::Value { option, value, expected }
+    })
 }
 
 /// The clients' *prefer* is not supported, as it would hide what is measured.

@@ -1,5 +1,6 @@
 //! Scratch directories of runs that live, ended and were killed.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
@@ -73,6 +74,19 @@ fn a_scratch_directory_lives_as_long_as_its_run() {
     let scratch = Scratch::create(&root).unwrap();
     scratch.close().unwrap();
     assert_eq!(sweep(&root).unwrap(), SweepReport::default());
+}
+
+#[test]
+fn a_run_sees_others_that_are_in_progress_and_no_dead_ones() {
+    let (_place, root) = root();
+    let first = Scratch::create(&root).unwrap();
+    abandon(&root, &[]);
+    assert_eq!(first.others_in_progress().unwrap(), BTreeSet::new());
+    let second = Scratch::create(&root).unwrap();
+    assert_eq!(first.others_in_progress().unwrap(), BTreeSet::from([second.path().to_owned()]));
+    assert_eq!(second.others_in_progress().unwrap(), BTreeSet::from([first.path().to_owned()]));
+    second.close().unwrap();
+    assert_eq!(first.others_in_progress().unwrap(), BTreeSet::new());
 }
 
 #[test]

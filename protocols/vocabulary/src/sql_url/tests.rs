@@ -117,3 +117,26 @@ fn a_password_is_refused_and_never_printed() {
     }
     assert_eq!(parse("a:@h").map(|url| url.user), Ok("a".to_owned()));
 }
+
+#[test]
+fn several_hosts_are_split_as_by_libpq() {
+    let each = |family, url: &str| SqlUrl::of_each_host(&format!("x://{url}"), family);
+    let postgres = |url| each(SqlFamily::Postgres, url);
+    for (url, hosts) in [
+        ("a@h1/db", &["a@h1/db"][..]),
+        ("a@h1,h2:6000/db?x=1", &["a@h1/db?x=1", "a@h2:6000/db?x=1"]),
+        ("a@[::1]:1,[::2]", &["a@[::1]:1", "a@[::2]"]),
+        ("a@h1,h2/db?port=1,2", &["a@h1/db?port=1", "a@h2/db?port=2"]),
+        ("a@h1,h2/db?port=6", &["a@h1/db?port=6", "a@h2/db?port=6"]),
+        ("a@/db?host=h1,%2Frun%2Fpg&y=,", &["a@/db?host=h1&y=,", "a@/db?host=%2Frun%2Fpg&y=,"]),
+        ("a@:6000/db?host=h1,h2", &["a@:6000/db?host=h1", "a@:6000/db?host=h2"]),
+        ("a@/?host=h1,h2&port=1,2", &["a@/?host=h1&port=1", "a@/?host=h2&port=2"]),
+    ] {
+        let expected: Vec<String> = hosts.iter().map(|url| format!("x://{url}")).collect();
+        assert_eq!(postgres(url), Ok(expected), "{url}");
+    }
+    assert_eq!(postgres("a@h1,h2?port=1,2,3"), Err(SqlUrlError::HostsAndPorts { hosts: 2, ports: 3 }));
+    assert_eq!(postgres("a@h1,h2,h3?host=1,2"), Err(SqlUrlError::HostsAndPorts { hosts: 3, ports: 1 }));
+    let mysql = each(SqlFamily::MySql, "a@h1:1,h2?socket=/a,b").unwrap();
+    assert_eq!(mysql, ["x://a@h1:1?socket=/a,b", "x://a@h2?socket=/a,b"]);
+}

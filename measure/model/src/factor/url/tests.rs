@@ -49,10 +49,30 @@ fn sockets_are_given_as_in_each_engines_clients() {
 }
 
 #[test]
+fn several_hosts_are_each_a_url_of_their_own() {
+    let url = parse("postgres://a@h1,[::1]:6000/db?target_session_attrs=read-write").unwrap();
+    let hosts: Vec<String> = url.hosts.iter().map(ServerUrl::address).collect();
+    assert_eq!(hosts, ["h1:5432", "[::1]:6000"]);
+    assert_eq!(
+        (url.place.clone(), url.target_session),
+        (url.hosts[0].place.clone(), TargetSession::ReadWrite)
+    );
+    assert!(
+        url.hosts.iter().all(|host| host.hosts.is_empty() && host.target_session == TargetSession::ReadWrite)
+    );
+    assert_eq!(url.to_string().parse(), Ok(url));
+    let one = parse("postgres://a@h1/db").unwrap();
+    assert_eq!((one.hosts.len(), one.target_session), (0, TargetSession::Any));
+    assert!(parse("postgres://a@h1/db?target_session_attrs=master").is_err());
+}
+
+#[test]
 fn what_is_not_one_server_is_refused() {
-    let several = Err(UrlError::Syntax(SqlUrlError::SeveralHosts));
-    assert_eq!(parse("postgres://a@h1,h2/db?sslmode=disable"), several);
-    assert_eq!(parse("mysql://a@h1:1,h2:2/db"), several);
+    let ports = Err(UrlError::Syntax(SqlUrlError::HostsAndPorts { hosts: 2, ports: 3 }));
+    assert_eq!(parse("postgres://a@h1,h2/db?port=1,2,3"), ports);
+    assert_eq!(parse("postgres://a@h1,/db"), Err(UrlError::NoHost));
+    let many = format!("mysql://a@{}/db", ["h"; MAX_HOSTS + 1].join(","));
+    assert_eq!(parse(&many), Err(UrlError::TooManyHosts { limit: MAX_HOSTS }));
     assert_eq!(parse("postgres://a@h/db#x"), Err(UrlError::Syntax(SqlUrlError::Fragment)));
     assert_eq!(parse("postgres://a@/db"), Err(UrlError::NoHost));
 }
