@@ -340,6 +340,10 @@ impl SessionFollower {
 
     /// What is not known of the statement's types on this connection, if they were `known` before.
     fn doubt(&self, own: u32, known: &[u8]) -> Doubt {
+        // No types are kept: the usual case, also with many commands that are not answered.
+        if self.pending_bytes == 0 {
+            return Doubt::None;
+        }
         let mut bulks = self.pending.iter().filter_map(|pending| match pending {
             PendingCommand::Execute(executed, _, Some(bulk)) if *executed == own => Some(bulk),
             _ => None,
