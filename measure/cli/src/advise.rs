@@ -1,7 +1,7 @@
 //! `advise`: which configuration to switch on for a load, from the record of a run.
 
 use ciphertoll_lab::server_load::ServerLoad;
-use ciphertoll_lab::{Passwords, server_load};
+use ciphertoll_lab::{Passwords, remote, server_load};
 use ciphertoll_model::{Engine, ExitCode, ServerUrl};
 use ciphertoll_record::Record;
 use ciphertoll_report::{AdviceReport, CostReport};
@@ -82,6 +82,8 @@ fn count(
     request::check_files([&server])?;
     let name = server.short_name();
     let passwords = passwords::gather([&server], given)?;
+    let host = remote::choose_host(&name, url, &passwords)?;
+    let url = host.as_ref().map_or(url, |host| &host.url);
     tell(&format!("reading the counters of {name} twice"));
     let load = server_load::read(&name, url, &passwords, arguments.interval.duration())?;
     let sentence = format!("{name}: {}", server_load::describe(&load));

@@ -16,7 +16,7 @@ use crate::middle::proxy::setup::ProxyStart;
 use crate::middle::tunnel::running::RunningTunnel;
 use crate::middle::tunnel::setup::TunnelStart;
 use crate::profiler::Profiler;
-use crate::remote::probe::Passwords;
+use crate::remote::login::Passwords;
 use crate::remote::server::Remote;
 use crate::servers::build::Build;
 use crate::servers::disk_space::{self, PlannedServer};

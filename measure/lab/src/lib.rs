@@ -38,7 +38,7 @@ pub use error::Error;
 pub use lab::Lab;
 pub use middle::{proxy, tunnel};
 pub use profiler::{PerfUnusable, Profiler, SAMPLES_PER_S, check_perf, family_of};
-pub use remote::probe::Passwords;
+pub use remote::login::Passwords;
 pub use remote::server::Remote;
 pub use servers::build::Build;
 pub use servers::counters::{ConnectionCounts, Counters};

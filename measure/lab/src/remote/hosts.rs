@@ -3,7 +3,7 @@
 use ciphertoll_model::{ServerUrl, TargetSession};
 use ciphertoll_net::blocking::Client;
 
-use super::probe::{Passwords, log_in_to};
+use super::login::{Passwords, log_in};
 use crate::error::Error;
 use crate::servers::control;
 
@@ -17,11 +17,7 @@ pub struct ChosenHost {
 
 /// The first host of `url`, in its order, that lets clients in and whose session is what the URL wants. `None` if it names a
 /// single host and wants nothing. A refused password and a certificate that does not verify end the search.
-pub(super) fn choose(
-    name: &str,
-    url: &ServerUrl,
-    passwords: &Passwords,
-) -> Result<Option<ChosenHost>, Error> {
+pub fn choose_host(name: &str, url: &ServerUrl, passwords: &Passwords) -> Result<Option<ChosenHost>, Error> {
     let wanted = url.target_session;
     if url.hosts.is_empty() && wanted == TargetSession::Any {
         return Ok(None);
@@ -35,7 +31,7 @@ pub(super) fn choose(
     for wanted in passes {
         passed_over.clear();
         for candidate in candidates {
-            match log_in_to(name, candidate, passwords) {
+            match log_in(name, candidate, passwords) {
                 Ok(client) => match unwanted(name, client, *wanted)? {
                     None => return Ok(Some(ChosenHost { url: candidate.clone(), passed_over })),
                     Some(found) => passed_over.push(format!("{}: {found}", candidate.address())),

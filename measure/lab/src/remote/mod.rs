@@ -2,11 +2,13 @@
 
 mod connection;
 mod hosts;
+pub(crate) mod login;
 pub(crate) mod member;
 pub(crate) mod probe;
 pub(crate) mod server;
 
-pub use self::hosts::ChosenHost;
+pub use self::hosts::{ChosenHost, choose_host};
+pub use self::login::check_files;
 pub use self::member::ChosenMember;
-pub use self::probe::{ProbedServer, check_files, probe};
+pub use self::probe::{ProbedServer, probe};
 pub use self::server::DATABASE;

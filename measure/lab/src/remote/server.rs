@@ -11,7 +11,8 @@ use ciphertoll_wire::Secret;
 use ciphertoll_wire::session::ServerInfo;
 
 use super::connection::UrlLogin;
-use super::probe::{Passwords, ProbedServer, password_of, probe};
+use super::login::{Passwords, password_of};
+use super::probe::{ProbedServer, probe};
 use crate::datasets::progress::LoadProgress;
 use crate::datasets::tables::Tables;
 use crate::documents::commands::{self, command, number};

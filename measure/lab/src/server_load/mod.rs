@@ -22,7 +22,7 @@ pub use self::describe::describe;
 pub use self::postgres::MIN_INTERVAL as POSTGRES_MIN_INTERVAL;
 pub use self::reading::{CountsByPart, LoadReading, OpenConnections, OpenTls, ServerStart};
 use crate::error::Error;
-use crate::remote::probe::{Passwords, log_in};
+use crate::remote::login::{Passwords, log_in};
 use crate::server_load::reading::CounterReader;
 use crate::servers::control;
 
