@@ -135,8 +135,12 @@ impl SqlUrl {
         if count == 1 && ports == 1 {
             return Ok(vec![text.to_owned()]);
         }
-        if (ports != 1 && ports != count) || (hosts.len() != 1 && hosts.len() != count) {
-            return Err(SqlUrlError::HostsAndPorts { hosts: count, ports: ports.max(hosts.len()) });
+        let fits = |length: usize| length == 1 || length == count;
+        if !fits(named) || !fits(hosts.len()) {
+            return Err(SqlUrlError::Twice("host"));
+        }
+        if !fits(ports) {
+            return Err(SqlUrlError::HostsAndPorts { hosts: count, ports });
         }
         let url = |at: usize| {
             let options: Vec<String> = options
