@@ -105,7 +105,7 @@ fn of_two_runs_at_the_same_time_each_is_told_of_the_other() {
     let place = place();
     let chosen = place.path().join("s");
     let start = |runs: &str| {
-        let arguments = [&SHORT[..], &["--blocks", "200", "--scratch-dir", text(&chosen)]].concat();
+        let arguments = [&SHORT[..], &["--blocks", "30", "--scratch-dir", text(&chosen)]].concat();
         Session::start(&place.path().join(runs), &arguments)
     };
     let warns = |event: &Value, words: &str| {
