@@ -7,7 +7,8 @@
 //!
 //! - what a URL may contain: how it is split, for both programs: `vocabulary::sql_url`; its options,
 //!   `model::factor::url` and, in the sidecar, `proxy::url`; its TLS files, `net::tls::files`; connecting to it,
-//!   `lab::remote`; passwords, `cli::passwords`; replica sets, `wire::mongodb::client::topology`
+//!   `lab::remote`; one of several hosts, `lab::remote::hosts`; passwords, `cli::passwords`;
+//!   replica sets, `wire::mongodb::client::topology`
 //!
 //! - a key exchange group: a variant of [`Group`] with its label, number, name of OpenSSL and the first OpenSSL
 //!   that has it (`openssl_since`): a server with an older one is left out, and PostgreSQL 18 starts without it.

@@ -1,4 +1,5 @@
-//! The choice among the hosts of an SQL URL, by libpq's rules.
+//! The choice among the hosts of an SQL URL: in its order, as by libpq. Unlike libpq, it goes on to the next host also if one
+//! refuses the login for another reason than the password.
 
 use ciphertoll_model::{ServerUrl, TargetSession};
 use ciphertoll_net::blocking::Client;
