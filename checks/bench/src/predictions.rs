@@ -125,7 +125,8 @@ pub fn check_break_even(server: &ServerLevel, directory: &Path) -> Result<Option
 fn calibration(server: &ServerLevel, directory: &Path) -> Result<Record> {
     let preset = ciphertoll_model::presets::find("calibrate").context("there is no preset calibrate")?;
     let spec = preset.spec(std::slice::from_ref(server), Size::Standard);
-    measured(&Spec { name: format!("calibration-{}", server.short_name()), ..spec }, directory)
+    let name = format!("calibration-{}", server.short_name());
+    measured(&Spec { name, max_rate: max_rate(server), ..spec }, directory)
 }
 
 /// The situations: none of them is a cell of the calibration.
@@ -147,20 +148,33 @@ fn situations(server: &ServerLevel, name: &str) -> Spec {
     let session = |count| Workload::ConnectQuery { queries: Queries::new(count).unwrap_or(Queries::ONE) };
     let rows = Workload::BulkRead { bytes: Bytes::new(64 << 10).unwrap_or(Bytes::DEFAULT) };
     let [far, farther] = [80_000, 170_000].map(|rtt_us| Link::Emulated(LinkShape::of_rtt_us(rtt_us)));
-    Spec {
-        name: name.to_owned(),
-        size: Size::Small,
-        trial_time: Some(Span::from_millis(1_000)),
-        grids: vec![
+    let grids = if server.url.is_none() {
+        vec![
             grid(&all, session(5), 4, Link::Local),
             grid(&few, session(30), 32, Link::Local),
             grid(&few, Workload::Connect, 32, Link::Local),
             grid(&all, session(1), 32, farther),
             grid(&few, session(3), 1, far),
             grid(&few, rows, 1, Link::Local),
-        ],
+        ]
+    } else {
+        // Its own TLS, and neither a link nor a proxy of ours.
+        let own_tls = ["plain", "tls1.2", "tls1.3"];
+        [session(3), session(5), session(30), rows].map(|load| grid(&own_tls, load, 1, Link::Local)).into()
+    };
+    Spec {
+        name: name.to_owned(),
+        size: Size::Small,
+        trial_time: Some(Span::from_millis(1_000)),
+        max_rate: max_rate(server),
+        grids,
         ..Spec::quick(&[])
     }
+}
+
+/// A server at a URL is measured as fast as one of ours.
+fn max_rate(server: &ServerLevel) -> Option<u32> {
+    server.url.is_some().then_some(100_000)
 }
 
 /// The record called like the specification; measured if there is none.
@@ -237,7 +251,11 @@ fn load(cell: &Cell, cpus: u16) -> Load {
 
 /// What is predicted of a cell, with the metric that measures it.
 fn quantities(cell: &Cell, prediction: &Prediction) -> Vec<(&'static str, Estimate, Metric)> {
-    let total = prediction.cpu_us.iter().find(|(role, _)| *role == Role::Total).and_then(|(_, cpu)| cpu.ok());
+    let cpu_of =
+        |wanted| prediction.cpu_us.iter().find(|(role, _)| *role == wanted).and_then(|(_, cpu)| cpu.ok());
+    // The CPU time of a server at a URL is not known.
+    let total = cpu_of(Role::Total).map(|cpu| ("CPU, µs", cpu, Metric::CpuUsPerOpTotal));
+    let cpu = total.or_else(|| Some(("client's CPU, µs", cpu_of(Role::Client)?, Metric::CpuUsPerOpClient)));
     let mut all = Vec::new();
     if let Workload::BulkRead { .. } = cell.workload {
         all.extend(prediction.query_ns.ok().map(|time| ("latency, ms", time, Metric::LatencyNsMean)));
@@ -250,6 +268,6 @@ fn quantities(cell: &Cell, prediction: &Prediction) -> Vec<(&'static str, Estima
         let rate = prediction.throughput.ok().map(|most| most.sessions_per_s);
         all.extend(rate.map(|rate| ("sessions/s", rate, Metric::RatePerS)));
     }
-    all.extend(total.map(|cpu| ("CPU, µs", cpu, Metric::CpuUsPerOpTotal)));
+    all.extend(cpu);
     all
 }

@@ -13,7 +13,7 @@ use clap::Parser;
 /// Predict situations that a calibration did not contain, then measure them
 #[derive(Parser)]
 struct PredictionArguments {
-    /// The servers to calibrate
+    /// The servers to calibrate; a server at a URL as NAME=URL
     #[arg(long, value_delimiter = ',', default_value = "mariadb,postgres")]
     server: Vec<ServerLevel>,
     /// The directory of the records; those that it has already are not measured again
@@ -54,7 +54,8 @@ fn main() -> Result<ExitCode> {
         MEDIAN_ERROR * 100.0,
     ))?;
     let mut is_sound = share >= INSIDE && median <= MEDIAN_ERROR;
-    for server in &arguments.server {
+    // At a URL there is one server and no proxy of ours to choose.
+    for server in arguments.server.iter().filter(|server| server.url.is_none()) {
         match check_break_even(server, &arguments.records)? {
             Some(check) => is_sound &= print_break_even(&check)?,
             None => print_line(&format!("\n{}: no break-even with an interval.", server.short_name()))?,

@@ -11,7 +11,7 @@ use ciphertoll_bench::print_line;
 use ciphertoll_bench::real::RealRuns;
 use ciphertoll_bench::truth::NullResult;
 use ciphertoll_model::{AtRest, StealLimit};
-use ciphertoll_stats::{Design, Estimate, Noise, coverage};
+use ciphertoll_stats::{CONFIDENCE, Design, Estimate, Interval, LogSummary, Noise, coverage};
 use clap::Parser;
 
 /// Validate ciphertoll's statistics with simulated runs, A/A comparisons and injected delays
@@ -21,7 +21,7 @@ struct Arguments {
     #[arg(long, default_value_t = 20)]
     null_runs: u32,
     /// Number of real runs per injected delay
-    #[arg(long, default_value_t = 5)]
+    #[arg(long, default_value_t = 10)]
     delay_runs: u32,
     /// Number of simulated runs per design
     #[arg(long, default_value_t = 20_000)]
@@ -51,6 +51,8 @@ const FALSE_CLAIMS_PER_RUN: f64 = 0.1;
 const DELAYS: [f64; 3] = [0.03, 0.10, 0.30];
 /// Maximum share of intervals that miss the true value. The expected share is 5 %.
 const MISSED_SHARE: f64 = 0.15;
+/// Limits of the 95 % interval of the mean error, as a share of the true ratio.
+const MOST_MEAN_ERROR: f64 = 0.005;
 
 fn main() -> Result<ExitCode> {
     let arguments = Arguments::parse();
@@ -149,32 +151,77 @@ fn null_experiment(arguments: &Arguments, runs: &RealRuns) -> Result<(bool, f64)
 
 fn injected_delays(arguments: &Arguments, runs: &RealRuns, mean_ns: f64) -> Result<bool> {
     print_line("\n### Injected delays\n")?;
-    print_line("| delay | runs | intervals that contain it | claimed | measured of true ratio, by run |")?;
-    print_line("| --- | --- | --- | --- | --- |")?;
+    print_line(
+        "| delay | runs | intervals that contain it | claimed | mean error | measured of true ratio, by run |",
+    )?;
+    print_line("| --- | --- | --- | --- | --- | --- |")?;
     let mut missed = 0;
+    let mut errors = Vec::new();
     for share in DELAYS {
         let delay = Duration::from_nanos((mean_ns * share) as u64);
-        let mut held = 0;
-        let mut claimed = 0;
-        let mut found = Vec::new();
-        for run in 0..arguments.delay_runs {
-            let result = NullResult::measure(runs, arguments.seed + 1_000 + u64::from(run), Some(delay))?;
-            let toll = result.time().context("no comparison of the mean latency")?;
-            // The true ratio of this run, relative to its own baseline.
-            let truth = 1.0 + delay.as_nanos() as f64 / result.baseline_mean_ns;
-            held += u32::from((toll.ratio.low()..=toll.ratio.high()).contains(&truth));
-            claimed += u32::from(result.claims_difference());
-            let (low, high) = (toll.ratio.low(), toll.ratio.high());
-            found.push(format!("{:.3} ({low:.3}–{high:.3}) of {truth:.3}", toll.ratio.value));
-        }
-        missed += arguments.delay_runs - held;
+        let found = (0..arguments.delay_runs)
+            .map(|run| FoundDelay::measure(runs, arguments.seed + 1_000 + u64::from(run), delay))
+            .collect::<Result<Vec<_>>>()?;
+        let held = found.iter().filter(|found| found.is_held()).count();
+        missed += found.len() - held;
+        let of_delay: Vec<f64> = found.iter().map(FoundDelay::log_error).collect();
         print_line(&format!(
-            "| {:.0} % | {} | {held} | {claimed} | {} |",
+            "| {:.0} % | {} | {held} | {} | {} | {} |",
             share * 100.0,
-            arguments.delay_runs,
-            found.join(", ")
+            found.len(),
+            found.iter().filter(|found| found.is_claimed).count(),
+            mean_error(&of_delay).1,
+            found.iter().map(FoundDelay::to_string).collect::<Vec<_>>().join(", ")
         ))?;
+        errors.extend(of_delay);
     }
-    let all = f64::from(arguments.delay_runs) * DELAYS.len() as f64;
-    Ok(f64::from(missed) <= all * MISSED_SHARE)
+    let (is_small, shown) = mean_error(&errors);
+    print_line(&format!("\nMean error of {} runs: {shown}.", errors.len()))?;
+    Ok(is_small && missed as f64 <= errors.len() as f64 * MISSED_SHARE)
+}
+
+/// What a run found of the delay that was injected into it.
+struct FoundDelay {
+    found: Estimate,
+    /// The true ratio of this run, relative to its own baseline.
+    truth: f64,
+    is_claimed: bool,
+}
+
+impl FoundDelay {
+    fn measure(runs: &RealRuns, seed: u64, delay: Duration) -> Result<Self> {
+        let result = NullResult::measure(runs, seed, Some(delay))?;
+        let time = result.time().context("no comparison of the mean latency")?;
+        Ok(Self {
+            found: time.ratio,
+            truth: 1.0 + delay.as_nanos() as f64 / result.baseline_mean_ns,
+            is_claimed: result.claims_difference(),
+        })
+    }
+
+    fn is_held(&self) -> bool {
+        (self.found.low()..=self.found.high()).contains(&self.truth)
+    }
+
+    fn log_error(&self) -> f64 {
+        (self.found.value / self.truth).ln()
+    }
+}
+
+impl std::fmt::Display for FoundDelay {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Self { found, truth, .. } = self;
+        write!(formatter, "{:.3} ({:.3}–{:.3}) of {truth:.3}", found.value, found.low(), found.high())
+    }
+}
+
+/// Whether the interval of the mean error contains 0 and is within its limits, and the mean with that interval.
+fn mean_error(log_errors: &[f64]) -> (bool, String) {
+    let Some(summary) = LogSummary::of(log_errors) else {
+        return (false, "–".to_owned());
+    };
+    let Interval { low, high } = summary.interval(CONFIDENCE);
+    let is_small = (low..=high).contains(&0.0) && low.abs().max(high.abs()) <= MOST_MEAN_ERROR;
+    let percent = |log: f64| format!("{:+.2} %", log.exp_m1() * 100.0);
+    (is_small, format!("{} ({} to {})", percent(summary.mean()), percent(low), percent(high)))
 }
