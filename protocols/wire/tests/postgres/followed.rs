@@ -143,7 +143,7 @@ pub(crate) fn typed_parse(name: &str, sql: &str, oid: u32) -> Vec<u8> {
     bytes
 }
 
-fn message(kind: u8, payload: &[u8]) -> Vec<u8> {
+pub(crate) fn message(kind: u8, payload: &[u8]) -> Vec<u8> {
     let mut bytes = Vec::new();
     write_message(&mut bytes, kind, payload).expect("a message");
     bytes
@@ -184,6 +184,7 @@ pub(crate) fn answers(kinds: &str) -> Vec<u8> {
 /// A fixture where a client has prepared this statement, whose columns are `columns`, and is now on another connection.
 pub(crate) fn moved(sql: &str, oid: u32, columns: &[u8]) -> Fixture {
     let mut fixture = Fixture::default();
+    fixture.parameters.set(b"TimeZone", b"UTC").expect("a setting");
     let sent = fixture.up(&[parse("s", sql), sync()].concat(), 1000);
     assert_eq!(sent, [parse("s", sql), describe("s"), sync()].concat(), "the server describes it");
     let down = [&answers("1")[..], &parameter(oid), columns, &answers("Z")].concat();

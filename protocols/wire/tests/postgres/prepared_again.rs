@@ -1,14 +1,17 @@
 //! Statements that are prepared again on another connection: what they mean, and what describes them.
 
+use ciphertoll_wire::postgres::column::ValueFormat;
+use ciphertoll_wire::postgres::command::{encode_bind, encode_execute};
+
 use crate::followed::{
-    Fixture, INT, TEXT, answers, close, column, describe, execute, flush, moved, parameter, parse, query,
-    sync, tag, typed_parse,
+    Fixture, INT, TEXT, answers, close, column, describe, execute, flush, message, moved, parameter, parse,
+    query, sync, tag, typed_parse,
 };
 
 #[test]
-fn constants_keep_their_meaning_behind_a_set() {
-    let text = "SELECT date '1/2/2020'";
-    let (set, use_it) = (query("SET DateStyle = 'German'"), [execute("s"), sync()].concat());
+fn constants_keep_their_meaning_behind_a_set_that_is_not_reported() {
+    let text = "SELECT xml '<a/>'";
+    let (set, use_it) = (query("SET xmloption = document"), [execute("s"), sync()].concat());
     // The text comes on a connection that lacks the statement: it is prepared first.
     let mut fixture = moved(text, INT, &column("a", TEXT, 1));
     let again = [typed_parse("s", text, INT), describe("s"), sync()].concat();
@@ -30,7 +33,7 @@ fn constants_keep_their_meaning_behind_a_set() {
 
     // The server would not skip what is behind the proxy's `Sync`: what is before must have succeeded.
     let mut fixture = moved(text, INT, &column("a", TEXT, 1));
-    let first = parse("", "SET DateStyle = 'German'");
+    let first = parse("", "SET xmloption = document");
     assert_eq!(
         fixture.up(&[&first[..], &execute(""), &sync()].concat(), 1000),
         [&first[..], &flush()].concat()
@@ -42,7 +45,7 @@ fn constants_keep_their_meaning_behind_a_set() {
     // In the middle of a batch nothing can be prepared.
     let mut fixture = moved(text, INT, &column("a", TEXT, 1));
     let first =
-        [parse("", "SELECT"), execute(""), parse("", "SET DateStyle = 'German'"), execute("")].concat();
+        [parse("", "SELECT"), execute(""), parse("", "SET xmloption = document"), execute("")].concat();
     assert_eq!(fixture.up(&first, 1000), first);
     assert_eq!(fixture.up(&use_it, 1000), use_it);
 
@@ -52,8 +55,100 @@ fn constants_keep_their_meaning_behind_a_set() {
         let batch = [&first[..], &sync()].concat();
         assert_eq!(fixture.up(&batch, 1000), batch);
         fixture.down(&answers(answer), 1000);
+        fixture.follow.settle();
         assert_eq!(fixture.up(&use_it, 1000) == use_it, is_lost);
     }
+}
+
+/// The proxy's commands that set a setting.
+fn set(sql: &str) -> Vec<u8> {
+    const NAME: &str = "ciphertoll: none";
+    let mut out = parse(NAME, sql);
+    encode_bind(&mut out, NAME, NAME, &[], ValueFormat::Text).expect("a short name");
+    encode_execute(&mut out, NAME, 0).expect("a short name");
+    out.extend(message(b'C', format!("P{NAME}\0").as_bytes()));
+    out.extend(close(NAME));
+    out
+}
+
+const SET: &str = "12C33";
+
+/// A client has prepared a statement in one time zone, and is now on another connection with another one, in a transaction
+/// or not.
+fn in_another_zone(text: &str, transaction: &[u8]) -> Fixture {
+    let mut fixture = moved(text, INT, &column("a", TEXT, 1));
+    fixture.up(&query("BEGIN"), 1000);
+    let zone = message(b'S', b"TimeZone\0Asia/Tokyo\0");
+    fixture.down(&[answers("C"), zone, message(b'Z', transaction)].concat(), 1000);
+    fixture
+}
+
+#[test]
+fn constants_are_read_with_the_settings_that_they_were_first_read_with() {
+    let text = "SELECT timestamptz '2020-01-01'";
+    let use_it = [execute("s"), sync()].concat();
+    for (transaction, scope) in [(b"I", "SESSION"), (b"T", "LOCAL")] {
+        let mut fixture = in_another_zone(text, transaction);
+        let again = [
+            set(&format!("SET {scope} TimeZone TO 'UTC'")),
+            typed_parse("s", text, INT),
+            describe("s"),
+            set(&format!("SET {scope} TimeZone TO 'Asia/Tokyo'")),
+        ];
+        assert_eq!(fixture.up(&use_it, 1000), [&again.concat()[..], &use_it].concat());
+        let prepared = [answers(SET), answers("1"), parameter(INT), column("a", TEXT, 1), answers(SET)];
+        let down = [&prepared.concat()[..], &answers("2CZ")].concat();
+        assert_eq!(fixture.down(&down, 3), answers("2CZ"), "the client gets nothing of it");
+    }
+    // Without a constant there is nothing to keep.
+    let mut fixture = in_another_zone("SELECT now()", b"T");
+    let again = [typed_parse("s", "SELECT now()", INT), describe("s")].concat();
+    assert_eq!(fixture.up(&use_it, 1000), [&again[..], &use_it].concat());
+}
+
+#[test]
+fn in_the_middle_of_a_batch_a_statement_with_another_meaning_is_not_prepared() {
+    let use_it = [execute("s"), sync()].concat();
+    for sql in
+        ["SET LOCAL TIME ZONE 'Asia/Tokyo'", "SELECT set_config('TimeZone', 'Asia/Tokyo', true)", "DO ''"]
+    {
+        let mut fixture = in_another_zone("SELECT timestamptz '2020-01-01'", b"T");
+        let batch = [parse("", sql), execute(""), use_it.clone()].concat();
+        assert_eq!(fixture.up(&batch, 1000), batch, "{sql}: the server says that there is none");
+    }
+}
+
+#[test]
+fn in_a_transaction_only_what_the_client_asks_for_is_prepared() {
+    for sql in ["SET TIME ZONE 'UTC'", "SET xmloption = document", "SELECT 1 AS U&\"d\\0061t\"", "DO ''"] {
+        let mut fixture = in_another_zone("SELECT timestamptz '2020-01-01'", b"T");
+        assert_eq!(fixture.up(&query(sql), 1000), query(sql), "it might fail, and abort the transaction");
+    }
+}
+
+#[test]
+fn a_statement_that_may_have_been_read_with_another_setting_pins() {
+    let text = "SELECT timestamptz '2020-01-01'";
+    let zone = message(b'S', b"TimeZone\0Asia/Tokyo\0");
+    let pin = |batch: &[Vec<u8>], down: &[Vec<u8>]| {
+        let mut fixture = in_another_zone("SELECT 1", b"T");
+        fixture.up(&batch.concat(), 1000);
+        fixture.down(&down.concat(), 1000);
+        fixture.follow.settle().and_then(|effects| effects.pin)
+    };
+    let described = [answers("1"), parameter(INT), column("a", TEXT, 1)].concat();
+    let batch = [parse("p", text), sync()];
+    assert_eq!(pin(&batch, &[described.clone(), answers("Z")]), None);
+    // A function, or a text that is not understood.
+    let utc = message(b'S', b"TimeZone\0UTC\0");
+    assert!(pin(&batch, &[described.clone(), utc, answers("Z")]).is_some());
+    // It is set, and set back.
+    let first = [parse("", "SET LOCAL TIME ZONE 'UTC'"), execute("")].concat();
+    let batch = [first, parse("p", text), sync()];
+    assert!(pin(&batch, &[answers("12C"), described.clone(), zone, answers("Z")]).is_some());
+    // The server does not report it.
+    let batch = [query("SET LOCAL xmloption = document"), parse("p", text), sync()];
+    assert!(pin(&batch, &[answers("C"), message(b'Z', b"T"), described, answers("Z")]).is_some());
 }
 
 #[test]

@@ -6,7 +6,7 @@ use ciphertoll_wire::postgres::relay::{
     ServerBytes, SessionFollower,
 };
 use ciphertoll_wire::postgres::server::write_parameter_status;
-use ciphertoll_wire::postgres::sql::{Discard, Effects, OF_CONSTANTS, OF_TEXTS, Remains, SetConfig};
+use ciphertoll_wire::postgres::sql::{Discard, Effects, ReadingChange, Remains, SetConfig};
 use ciphertoll_wire::postgres::{Error, Parameters, Severity, TextEncoding, TransactionStatus};
 use ciphertoll_wire::relay::Departure;
 
@@ -450,16 +450,16 @@ impl TransactionPooling {
             if self.request.record_setting(name, value).is_err() {
                 self.pin.set(NOT_PORTABLE);
             }
-            self.check_statements(name, &backend.prepared);
         }
     }
 
-    /// A setting has changed: prepared statements keep the meaning that they were prepared with.
+    /// A setting that the server does not report has changed: prepared statements keep the meaning that they were prepared
+    /// with.
     fn check_statements(&mut self, setting: &[u8], prepared: &ConnectionStatements) {
         let statements = &mut self.request.statements;
-        let is_of = |names: &[&str]| names.iter().any(|name| setting.eq_ignore_ascii_case(name.as_bytes()));
-        if is_of(&OF_CONSTANTS) && statements.have_constants() || is_of(&OF_TEXTS) && !statements.is_empty() {
-            statements.forget_constants(prepared);
+        let change = ReadingChange::of_setting(setting);
+        if statements.depend_on(change) {
+            statements.forget_dependent(change, prepared);
             self.pin.set("a setting on which the meaning of its prepared statements depends");
         }
     }

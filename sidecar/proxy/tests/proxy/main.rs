@@ -13,6 +13,7 @@ mod faults;
 mod fixture;
 mod leaks;
 mod limits;
+mod meanings;
 mod mysql;
 mod operations;
 mod parked;
@@ -62,6 +63,7 @@ fn postgres() -> Vec<Trial> {
         Topic::new("faults", SESSION, &limits::CASES),
         Topic::new("transactions", TRANSACTION, &transactions::CASES),
         Topic::new("transactions", TRANSACTION, &parked::CASES),
+        Topic::new("transactions", TRANSACTION, &meanings::CASES),
         Topic::new("transactions", BOTH, &server_behaviour::CASES),
         Topic::new("transactions", TRANSACTION, &server_behaviour::OF_TRANSACTIONS),
     ];

@@ -133,7 +133,7 @@ fn settings(fixture: &mut Fixture) {
 }
 
 /// Prepares a statement; returns the response.
-fn prepare(raw: &mut RawClient, name: &str, sql: &str) -> Vec<(u8, Vec<u8>)> {
+pub(crate) fn prepare(raw: &mut RawClient, name: &str, sql: &str) -> Vec<(u8, Vec<u8>)> {
     let mut bytes = Vec::new();
     encode_parse(&mut bytes, name, sql, &[]).expect("a statement");
     encode_sync(&mut bytes);
@@ -153,7 +153,7 @@ fn kinds_and_rows(messages: &[(u8, Vec<u8>)]) -> (String, Vec<String>) {
     (messages.iter().map(|(kind, _)| char::from(*kind)).collect(), rows)
 }
 
-fn run(raw: &mut RawClient, name: &str) -> (String, Vec<String>) {
+pub(crate) fn run(raw: &mut RawClient, name: &str) -> (String, Vec<String>) {
     let mut bytes = Vec::new();
     execute(&mut bytes, name);
     encode_sync(&mut bytes);

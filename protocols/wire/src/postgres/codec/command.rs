@@ -133,6 +133,11 @@ pub fn encode_close_statement(out: &mut Vec<u8>, name: &str) -> Result<(), Error
     write_named(out, kind::CLOSE, STATEMENT, name)
 }
 
+/// `Close` for a portal.
+pub(crate) fn encode_close_portal(out: &mut Vec<u8>, name: &str) -> Result<(), Error> {
+    write_named(out, kind::CLOSE, PORTAL, name)
+}
+
 /// `Close` or `Describe` for a prepared statement whose name came from a client.
 pub(crate) fn put_of_statement(out: &mut Vec<u8>, kind: u8, name: &[u8]) -> Result<(), Error> {
     write(out, kind, |out| {

@@ -10,6 +10,7 @@
 
 mod answers;
 mod commands;
+mod constants;
 mod names;
 mod notes;
 mod own_messages;
@@ -29,7 +30,7 @@ use crate::postgres::{
         framer::{Piece, checked_header},
         session_follower::{notes::Note, statements::ClientStatement},
     },
-    sql::effects::{ArrivingText, Effects, Remains},
+    sql::effects::{ArrivingText, Effects, ReadingChange, Remains},
 };
 
 pub(crate) use answers::{ReplyAction, needed_bytes, write_probe};
@@ -61,10 +62,13 @@ pub struct SessionFollower {
     effects: Option<Box<Effects>>,
     /// What the session may have left on the connection, transactions included.
     remains: Remains,
-    /// Whether a command may have changed `standard_conforming_strings` that was not answered yet.
-    strings: Reading,
-    /// Constants of statements: behind a command that is not answered yet, they may mean something else.
-    constants: Reading,
+    /// How commands that are not answered yet may change how later texts are read.
+    unanswered: ReadingChange,
+    /// How those of this transaction may have changed it, as far as the server does not report it.
+    unreported: ReadingChange,
+    /// The reported settings with which the server reads the constants of a statement that was not answered yet, unless
+    /// they change with the same answers.
+    parsed_with: Option<Parameters>,
     /// The statement of the last `Parse`, if the server will not be asked to describe it otherwise.
     undescribed: Option<Undescribed>,
     /// Portals of statements with effects.
@@ -89,14 +93,6 @@ pub struct Followed<'a> {
     pub follower: &'a mut SessionFollower,
     pub statements: &'a mut ClientStatements,
     pub prepared: &'a mut ConnectionStatements,
-}
-
-/// How the server reads texts.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-enum Reading {
-    #[default]
-    AsReported,
-    MayChange,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -157,15 +153,25 @@ enum PayloadReader {
     Parse {
         message: Vec<u8>,
         string_syntax: StringSyntax,
+        parameters: Parameters,
     },
 }
 
 impl SessionFollower {
     /// How the server will read the client's next text.
     fn string_syntax(&self, parameters: &Parameters) -> StringSyntax {
-        match self.strings {
-            Reading::AsReported => parameters.string_syntax(),
-            Reading::MayChange => StringSyntax::Unknown,
+        match self.unanswered {
+            ReadingChange::None => parameters.string_syntax(),
+            _ => StringSyntax::Unknown,
+        }
+    }
+
+    /// The server will execute a command with these effects.
+    fn reads_after(&mut self, effects: &Effects) {
+        let reading = effects.reading();
+        self.unanswered = self.unanswered.max(reading);
+        if reading.is_unreported() {
+            self.unreported = self.unreported.max(reading);
         }
     }
 
@@ -195,7 +201,8 @@ impl SessionFollower {
 
     /// Everything is answered: reported settings are the server's.
     fn is_answered(&mut self) {
-        (self.strings, self.constants) = (Reading::AsReported, Reading::AsReported);
+        self.unanswered = ReadingChange::None;
+        self.parsed_with = None;
     }
 
     /// The server has executed a command with these effects.
@@ -235,6 +242,7 @@ impl SessionFollower {
         self.notes_portals = false;
         self.unusable.clear();
         self.is_answered();
+        self.unreported = ReadingChange::None;
         self.effects.take()
     }
 }
@@ -251,14 +259,15 @@ impl Followed<'_> {
                     self.end_query(effects, model);
                 }
             }
-            PayloadReader::Parse { message, string_syntax } => {
+            PayloadReader::Parse { message, string_syntax, parameters } => {
                 if message.len() <= MAX_STATEMENT_BYTES {
                     message.extend_from_slice(piece.bytes);
                 }
                 if piece.is_last {
                     let (message, string_syntax) = (std::mem::take(message), *string_syntax);
+                    let parameters = std::mem::take(parameters);
                     self.follower.payload_reader = PayloadReader::Nothing;
-                    self.end_parse(message, string_syntax, model);
+                    self.end_parse(message, string_syntax, &parameters, model);
                 }
             }
         }

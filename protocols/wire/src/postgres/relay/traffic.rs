@@ -310,13 +310,14 @@ impl PostgresRelay {
             }
             kind::READY_FOR_QUERY => {
                 let transaction = TransactionStatus::parse(payload)?;
+                let settled = parameters.settle()?;
                 let action = if let Some(followed) = followed {
-                    followed.read_ready(transaction, &mut self.model)
+                    followed.read_ready(transaction, parameters, &mut self.model)
                 } else {
                     self.model.receive_ready(transaction);
                     ReplyAction::Forward
                 };
-                return with_settings(&parameters.settle()?, action, transaction);
+                return with_settings(&settled, action, transaction);
             }
             kind::DATA_ROW
             | kind::ROW_DESCRIPTION

@@ -24,20 +24,14 @@ const OF_TRANSACTIONS: [&[u8]; 3] =
 /// Words with which a date or a time is relative to the current one.
 const RELATIVE_TIMES: [&[u8]; 4] = [b"now", b"today", b"tomorrow", b"yesterday"];
 
-/// Settings on which the values of constants depend, which a server reads when it prepares a statement.
-pub const OF_CONSTANTS: [&str; 9] = [
-    "DateStyle",
-    "IntervalStyle",
-    "TimeZone",
-    "timezone_abbreviations",
-    "client_encoding",
-    "lc_monetary",
-    "lc_numeric",
-    "xmloption",
-    "array_nulls",
-];
-/// Settings on which the meaning of texts depends.
-pub const OF_TEXTS: [&str; 2] = ["backslash_quote", "transform_null_equals"];
+/// Settings on which the values of constants depend, which a server reads when it prepares a statement. It reports these.
+pub(crate) const REPORTED_OF_CONSTANTS: [&str; 5] =
+    ["DateStyle", "IntervalStyle", "TimeZone", "client_encoding", "standard_conforming_strings"];
+/// The same, but it does not report them.
+const UNREPORTED_OF_CONSTANTS: [&str; 5] =
+    ["timezone_abbreviations", "lc_monetary", "lc_numeric", "xmloption", "array_nulls"];
+/// Settings on which the meaning of any text depends.
+const OF_TEXTS: [&str; 2] = ["backslash_quote", "transform_null_equals"];
 
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Effects {
@@ -56,6 +50,7 @@ pub struct Effects {
     /// Whether a function sets a setting whose name is not known, or has a dot.
     pub calls_set_config: SetConfig,
     pub constants: Constants,
+    pub reading: ReadingChange,
     /// Of the first statement.
     pub verb: StatementVerb,
     pub remains: Remains,
@@ -66,6 +61,38 @@ pub enum SetConfig {
     #[default]
     No,
     MayDefineCustom,
+}
+
+/// What may be read in another way after a text, also for the rest of its transaction only. Effects of functions are not
+/// seen.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
+pub enum ReadingChange {
+    #[default]
+    None,
+    /// Constants, by settings that the server reports.
+    Reported,
+    /// Constants, by any setting.
+    Constants,
+    /// All texts.
+    Texts,
+}
+
+impl ReadingChange {
+    /// By a change of this setting.
+    pub fn of_setting(name: &[u8]) -> Self {
+        let is_of = |all: &[&str]| all.iter().any(|of| name.eq_ignore_ascii_case(of.as_bytes()));
+        match () {
+            () if is_of(&OF_TEXTS) => Self::Texts,
+            () if is_of(&UNREPORTED_OF_CONSTANTS) => Self::Constants,
+            () if is_of(&REPORTED_OF_CONSTANTS) => Self::Reported,
+            () => Self::None,
+        }
+    }
+
+    /// Whether what has changed is known only from texts.
+    pub fn is_unreported(self) -> bool {
+        self >= Self::Constants
+    }
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -153,14 +180,15 @@ pub enum Discard {
 }
 
 impl Effects {
-    /// Whether no effect is known that outlives the transaction, whatever [`Self::remains`].
+    /// Whether no effect is known that later texts depend on, whatever [`Self::remains`].
     pub fn is_none(&self) -> bool {
-        let Self { settings, pin, deallocations, local_custom, discard, .. } = self;
+        let Self { settings, pin, deallocations, local_custom, discard, reading, .. } = self;
         settings.is_empty()
             && pin.is_none()
             && deallocations.is_empty()
             && local_custom.is_empty()
             && *discard == Discard::None
+            && *reading == ReadingChange::None
     }
 
     /// Whether settings may exist after it that did not before. They exist until the session ends.
@@ -170,16 +198,12 @@ impl Effects {
             || self.settings.iter().any(|name| name.contains(&b'.'))
     }
 
-    /// Whether constants may be read in another way after it.
-    pub(crate) fn may_change_constants(&self) -> bool {
-        let is_of = |name: &[u8], all: &[&str]| all.iter().any(|of| name.eq_ignore_ascii_case(of.as_bytes()));
-        let matters = |name: &Vec<u8>| is_of(name, &OF_CONSTANTS) || is_of(name, &OF_TEXTS);
-        self.pin.is_some() || self.discard == Discard::All || self.settings.iter().any(matters)
-    }
-
-    /// Whether this command may change how the server reads later texts, unlike it has reported.
-    pub(crate) fn may_change_strings(&self) -> bool {
-        self.pin.is_some() || self.discard == Discard::All
+    /// What may be read in another way after it.
+    pub(crate) fn reading(&self) -> ReadingChange {
+        match self.discard {
+            Discard::None => self.reading,
+            Discard::All => self.reading.max(ReadingChange::Constants),
+        }
     }
 
     /// Adds the settings and the pin of another command. What it deallocates and discards depends on its success.
@@ -191,6 +215,7 @@ impl Effects {
             self.sets_local_custom(name);
         }
         self.pin = self.pin.or(other.pin);
+        self.reading = self.reading.max(other.reading);
         if other.calls_set_config == SetConfig::MayDefineCustom {
             self.calls_set_config = SetConfig::MayDefineCustom;
         }
@@ -227,6 +252,7 @@ impl Effects {
     }
 
     fn sets(&mut self, name: &[u8]) {
+        self.changes_reading(ReadingChange::of_setting(name));
         if self.settings.iter().any(|known| known.eq_ignore_ascii_case(name)) {
             return;
         }
@@ -234,7 +260,7 @@ impl Effects {
             return;
         }
         if name.eq_ignore_ascii_case(StringSyntax::SETTING) {
-            // Statements prepared before it would change their meaning if prepared again.
+            // So rare that it is not worth a second way to read texts.
             self.pins("standard_conforming_strings");
         }
         if name.len() >= MAX_TOKEN_BYTES {
@@ -248,6 +274,10 @@ impl Effects {
 
     fn pins(&mut self, what: &'static str) {
         self.pin.get_or_insert(what);
+    }
+
+    fn changes_reading(&mut self, change: ReadingChange) {
+        self.reading = self.reading.max(change);
     }
 
     /// The text names a prepared statement.

@@ -7,6 +7,6 @@ pub(crate) mod unresettable;
 
 pub use super::codec::text_rules::StringSyntax;
 pub use effects::{
-    Constants, Deallocation, Discard, Effects, NameUse, NamedStatements, OF_CONSTANTS, OF_TEXTS, Remains,
-    SetConfig, TextReader,
+    Constants, Deallocation, Discard, Effects, NameUse, NamedStatements, ReadingChange, Remains, SetConfig,
+    TextReader,
 };

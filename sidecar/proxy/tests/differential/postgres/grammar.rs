@@ -279,7 +279,12 @@ impl Generator<'_> {
     /// A text that may change what statements mean. Some fail before that.
     fn text_for_statements(&mut self) -> String {
         if self.features.has(Feature::Setting) && self.random.percent(15) {
-            return self.name(&["SET DateStyle = 'German'", "SET DateStyle TO SQL, DMY"]);
+            return self.name(&[
+                "SET DateStyle = 'German'",
+                "SET DateStyle TO SQL, DMY",
+                "SET LOCAL DateStyle = 'SQL, DMY'",
+                "SET LOCAL TIME ZONE 'Asia/Tokyo'",
+            ]);
         }
         let fails = if self.random.percent(20) { "SELECT 1/0; " } else { "" };
         fails.to_owned() + &self.any_text_for_statements()

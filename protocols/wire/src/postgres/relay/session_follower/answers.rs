@@ -5,6 +5,7 @@ use crate::postgres::{
         command::{encode_flush, encode_sync},
         kind,
         message::{self, HEADER_BYTES, Header, MAX_GATHERED_PAYLOAD_BYTES},
+        parameters::Parameters,
         reader::put_nul_terminated,
         report::Report,
         transaction::TransactionStatus,
@@ -14,6 +15,7 @@ use crate::postgres::{
         backend_model::{CopyFailure, Sent, SentKind},
         session_follower::{
             BatchEnd, Followed, FollowedModel, SessionFollower, Speculation, Wait,
+            constants::{READ_WITH_UNKNOWN, read_alike},
             notes::{DescribeNote, DescribePurpose, Failure, Note},
             own_messages::{UNUSED_NAME, close, put_refusal},
             shape::{Columns, Shape},
@@ -196,7 +198,7 @@ impl Followed<'_> {
                 None => drop(self.follower.portals.remove(&portal)),
             },
             Note::Execute { portal } => self.executed(&portal, payload),
-            Note::Query(_) | Note::InsertedSync | Note::Refusal { .. } => {}
+            Note::Query(_) | Note::Inserted | Note::InsertedSync | Note::Refusal { .. } => {}
         }
         Ok(())
     }
@@ -213,9 +215,7 @@ impl Followed<'_> {
 
     /// The server has executed a command with these effects.
     fn apply(&mut self, effects: &Effects) {
-        if effects.may_change_constants() {
-            self.statements.forget_constants(self.prepared);
-        }
+        self.statements.forget_dependent(effects.reading(), self.prepared);
         self.follower.apply(effects);
     }
 
@@ -303,12 +303,16 @@ impl Followed<'_> {
         Ok(action)
     }
 
-    /// The server sends a `ReadyForQuery`.
+    /// The server sends a `ReadyForQuery`, in front of which it has reported its settings.
     pub(crate) fn read_ready(
         &mut self,
         transaction: TransactionStatus,
+        parameters: &Parameters,
         model: &mut FollowedModel,
     ) -> ReplyAction {
+        if self.follower.parsed_with.as_ref().is_some_and(|with| !read_alike(with, parameters)) {
+            self.follower.pins(READ_WITH_UNKNOWN);
+        }
         let mut action = self.unless_dropped();
         let completed = model.receive_ready(transaction);
         if let Some(Sent { kind: SentKind::Query, note }) = &completed {
@@ -372,7 +376,7 @@ impl SessionFollower {
 /// Appends commands whose answer shows that no other `ReadyForQuery` comes before it.
 pub(crate) fn write_probe(out: &mut Vec<u8>, model: &mut FollowedModel) -> Result<(), Error> {
     // Closing a missing statement is not an error.
-    close(UNUSED_NAME, out, model)?;
+    close(UNUSED_NAME.as_bytes(), out, model)?;
     encode_sync(out);
     model.send(SentKind::Sync, Some(Box::new(Note::InsertedSync)));
     Ok(())

@@ -9,13 +9,16 @@ use crate::postgres::{
         message::{HEADER_BYTES, Header},
         parameters::Parameters,
         text_rules::StringSyntax,
+        transaction::TransactionStatus,
     },
     error::Error,
     relay::{
         backend_model::SentKind,
         session_follower::{
             BatchEnd, BatchExecution, Followed, FollowedModel, LONG_STATEMENTS, MAX_STATEMENT_BYTES,
-            MessageAction, PayloadReader, Reading, Speculation, Undescribed, Wait, left_by_parse,
+            MessageAction, PayloadReader, Speculation, Undescribed, Wait,
+            constants::READ_WITH_UNKNOWN,
+            left_by_parse,
             names::{BindNames, ReferencedName, name_at, referenced_name},
             notes::{DescribeNote, DescribePurpose, Failure, Note, QueryNote},
             own_messages::describe,
@@ -23,7 +26,7 @@ use crate::postgres::{
             statements::{ClientStatement, key},
         },
     },
-    sql::effects::{ArrivingText, Effects, NameUse, NamedStatements, Remains},
+    sql::effects::{ArrivingText, Effects, NameUse, NamedStatements, ReadingChange, Remains},
 };
 
 const FORWARD: MessageAction = MessageAction::Forward(None);
@@ -60,8 +63,8 @@ impl Followed<'_> {
                 }
             }
             kind::PARSE => return self.begin_parse(header, input, parameters, model),
-            kind::BIND => return self.begin_bind(header, input, model),
-            kind::DESCRIBE => return self.begin_describe(header, input, model),
+            kind::BIND => return self.begin_bind(header, input, parameters, model),
+            kind::DESCRIBE => return self.begin_describe(header, input, parameters, model),
             kind::EXECUTE => {
                 self.follower.batch = BatchExecution::HasExecuted;
                 return self.begin_execute(header, input);
@@ -174,13 +177,13 @@ impl Followed<'_> {
             let mut effects = Effects::of(text.strip_suffix(b"\0").unwrap_or(text), string_syntax);
             self.add_executed(&mut effects, model);
             if !effects.named.is_empty() && self.follower.batch == BatchExecution::Fresh {
-                if let Some(action) = self.prepare_first(&effects.named, model)? {
+                if let Some(action) = self.prepare_first(&effects.named, parameters, model)? {
                     return Ok(action);
                 }
                 error = self.follower.unusable.pop().map(|(_, error)| error);
                 self.follower.unusable.clear();
             }
-            if let Some(action) = self.keep_constants(&effects, model)? {
+            if let Some(action) = self.keep_constants(&effects, parameters, model)? {
                 return Ok(action);
             }
         }
@@ -198,13 +201,14 @@ impl Followed<'_> {
     fn prepare_first(
         &mut self,
         wanted: &NamedStatements,
+        parameters: &Parameters,
         model: &mut FollowedModel,
     ) -> Result<Option<MessageAction>, Error> {
         let is_open = model.newest_first().next().is_some_and(|sent| !sent.kind.ends_with_ready());
         if is_open && self.prepared.lacks_any(self.statements) {
             return Ok(Some(self.flush_and_wait()));
         }
-        Ok(match self.prepare_named(wanted, Failure::Kept, model)? {
+        Ok(match self.prepare_named(wanted, Failure::Kept, parameters, model)? {
             Prepared::Nothing => None,
             Prepared::Waits => Some(self.wait()),
             Prepared::Insert(mut insert) => {
@@ -227,24 +231,27 @@ impl Followed<'_> {
         MessageAction::InsertBefore(insert)
     }
 
-    /// In front of a text after which constants may be read in another way, the statements that have some are prepared. The
-    /// client cannot use those that are not: they would mean something else.
+    /// In front of a text after which texts may be read in a way that the server does not report, the statements that
+    /// would then mean something else are prepared. The client cannot use those that are not. In an open transaction
+    /// nothing is prepared that the client has not asked for: it takes locks and a snapshot, and may fail.
     fn keep_constants(
         &mut self,
         effects: &Effects,
+        parameters: &Parameters,
         model: &mut FollowedModel,
     ) -> Result<Option<MessageAction>, Error> {
-        if !effects.may_change_constants() || !self.statements.have_constants() {
-            return Ok(None);
-        }
-        if self.follower.batch == BatchExecution::Fresh {
-            let names = self.statements.with_constants().filter(|name| !name.is_empty());
+        let reading = effects.reading();
+        let is_idle =
+            self.follower.batch == BatchExecution::Fresh && model.transaction() == TransactionStatus::Idle;
+        if is_idle && self.statements.depend_on(reading) {
+            let names = self.statements.dependent(reading).filter(|name| !name.is_empty());
             let wanted = names.map(|name| (NameUse::Executes, name.to_vec())).collect();
-            if let Some(action) = self.prepare_first(&NamedStatements::These(wanted), model)? {
+            let wanted = NamedStatements::These(wanted);
+            if let Some(action) = self.prepare_first(&wanted, parameters, model)? {
                 return Ok(Some(action));
             }
         }
-        self.follower.constants = Reading::MayChange;
+        self.follower.reads_after(effects);
         Ok(None)
     }
 
@@ -252,11 +259,9 @@ impl Followed<'_> {
     pub(super) fn end_query(&mut self, mut effects: Effects, model: &mut FollowedModel) {
         self.follower.leave(effects.remains);
         self.add_executed(&mut effects, model);
+        self.follower.reads_after(&effects);
         if effects.is_none() {
             return;
-        }
-        if effects.may_change_strings() {
-            self.follower.strings = Reading::MayChange;
         }
         let Some(last) = model.last_mut().filter(|last| last.kind == SentKind::Query) else { return };
         if let Some(Note::Query(note)) = last.note.as_deref_mut() {
@@ -288,14 +293,17 @@ impl Followed<'_> {
                 // The server refuses a name that is in use.
                 names.push((NameUse::Mentions, name.to_vec()));
             }
-            match self.prepare_named(&named, Failure::Answered, model)? {
+            match self.prepare_named(&named, Failure::Answered, parameters, model)? {
                 Prepared::Nothing => {}
                 Prepared::Waits => return Ok(self.wait()),
                 Prepared::Insert(insert) => return Ok(MessageAction::InsertBefore(insert)),
             }
         }
-        self.follower.payload_reader =
-            PayloadReader::Parse { message: input[..HEADER_BYTES].to_vec(), string_syntax };
+        self.follower.payload_reader = PayloadReader::Parse {
+            message: input[..HEADER_BYTES].to_vec(),
+            string_syntax,
+            parameters: parameters.clone(),
+        };
         Ok(FORWARD)
     }
 
@@ -304,6 +312,7 @@ impl Followed<'_> {
         &mut self,
         message: Vec<u8>,
         string_syntax: StringSyntax,
+        parameters: &Parameters,
         model: &mut FollowedModel,
     ) {
         let payload = message.get(HEADER_BYTES..).unwrap_or_default();
@@ -324,7 +333,16 @@ impl Followed<'_> {
             return;
         }
         if let Some(last) = model.last_mut().filter(|last| last.kind == SentKind::Parse) {
-            let statement = Arc::new(ClientStatement::new(message, effects));
+            let statement = Arc::new(ClientStatement::new(message, effects, parameters));
+            if statement.read_with.is_some() {
+                self.follower.parsed_with.get_or_insert_with(|| parameters.clone());
+                if self.follower.unanswered > ReadingChange::None {
+                    self.follower.pins(READ_WITH_UNKNOWN);
+                }
+            }
+            if statement.depends_on(self.follower.unreported) {
+                self.follower.pins(READ_WITH_UNKNOWN);
+            }
             if statement.shape.get().is_none() {
                 let (name, statement) = (name.clone(), Arc::clone(&statement));
                 self.follower.undescribed = Some(Undescribed { name, statement });
@@ -337,30 +355,28 @@ impl Followed<'_> {
         &mut self,
         header: Header,
         input: &[u8],
+        parameters: &Parameters,
         model: &mut FollowedModel,
     ) -> Result<MessageAction, Error> {
         let Some(BindNames { portal, statement: name }) = BindNames::parse(header, &input[HEADER_BYTES..])?
         else {
             return Ok(MessageAction::NeedInput);
         };
-        if let Some(action) = self.provide(name, Executes::Next, model)? {
+        if let Some(action) = self.provide(name, Executes::Next, parameters, model)? {
             return Ok(action);
         }
         let statement = self.denoted(name, model).map(|statement| self.with_executed(statement, model));
         let statement = statement.filter(|statement| !statement.effects.is_none());
         if let Some(statement) = &statement {
-            match self.prepare_named(&statement.effects.named, Failure::Answered, model)? {
+            match self.prepare_named(&statement.effects.named, Failure::Answered, parameters, model)? {
                 Prepared::Nothing => {}
                 Prepared::Waits => return Ok(self.wait()),
                 Prepared::Insert(insert) => return Ok(MessageAction::InsertBefore(insert)),
             }
-            if let Some(action) = self.keep_constants(&statement.effects, model)? {
+            if let Some(action) = self.keep_constants(&statement.effects, parameters, model)? {
                 return Ok(action);
             }
             self.follower.is_preparing = false;
-            if statement.effects.may_change_strings() {
-                self.follower.strings = Reading::MayChange;
-            }
             self.follower.notes_portals = true;
         }
         let note =
@@ -375,7 +391,7 @@ impl Followed<'_> {
         }
         let mut effects = statement.effects.clone();
         self.add_executed(&mut effects, model);
-        Arc::new(ClientStatement::new(Vec::new(), effects))
+        Arc::new(ClientStatement::new(Vec::new(), effects, &Parameters::default()))
     }
 
     fn begin_execute(&mut self, header: Header, input: &[u8]) -> Result<MessageAction, Error> {
@@ -392,6 +408,7 @@ impl Followed<'_> {
         &mut self,
         header: Header,
         input: &[u8],
+        parameters: &Parameters,
         model: &mut FollowedModel,
     ) -> Result<MessageAction, Error> {
         let name = match referenced_name(header, &input[HEADER_BYTES..])? {
@@ -399,7 +416,7 @@ impl Followed<'_> {
             ReferencedName::Portal => return Ok(FORWARD),
             ReferencedName::Unknown => return Ok(MessageAction::NeedInput),
         };
-        if let Some(action) = self.provide(name, Executes::Nothing, model)? {
+        if let Some(action) = self.provide(name, Executes::Nothing, parameters, model)? {
             return Ok(action);
         }
         let statement = self.denoted(name, model).filter(|statement| statement.shape.get().is_none());

@@ -29,6 +29,8 @@ pub(crate) enum Note {
     InsertedClose {
         name: Vec<u8>,
     },
+    /// Another message of the proxy.
+    Inserted,
     Describe(DescribeNote),
     /// A `Bind` of a portal that may have effects, or replaces one that has.
     Bind {
@@ -90,7 +92,9 @@ impl Note {
     /// Whether the client must not get the answer.
     pub(super) fn is_hidden(&self) -> bool {
         match self {
-            Self::InsertedParse { .. } | Self::InsertedClose { .. } | Self::InsertedSync => true,
+            Self::InsertedParse { .. } | Self::InsertedClose { .. } | Self::Inserted | Self::InsertedSync => {
+                true
+            }
             Self::Describe(describe) => describe.purpose != DescribePurpose::Client,
             Self::Query(_)
             | Self::Parse { .. }

@@ -6,12 +6,16 @@ use crate::postgres::{
     codec::{
         command::{encode_flush, put_of_statement},
         kind,
+        parameters::Parameters,
+        transaction::TransactionStatus,
     },
     error::Error,
     relay::{
         backend_model::{Sent, SentKind},
         session_follower::{
-            BatchExecution, Followed, FollowedModel, MessageAction, Reading, Speculation, left_by_parse,
+            BatchExecution, Followed, FollowedModel, MessageAction, Speculation,
+            constants::{SettingScope, put_settings, settings_between},
+            left_by_parse,
             notes::{DescribePurpose, Failure, Note},
             own_messages::{close, describe, put_refusal},
             shape::Shape,
@@ -19,7 +23,8 @@ use crate::postgres::{
         },
     },
     sql::effects::{
-        Constants, Deallocation, Discard, Effects, NameUse, NamedStatements, Remains, StatementVerb,
+        Constants, Deallocation, Discard, Effects, NameUse, NamedStatements, ReadingChange, Remains,
+        StatementVerb,
     },
 };
 
@@ -122,6 +127,7 @@ impl Followed<'_> {
         &mut self,
         name: &[u8],
         executes: Executes,
+        parameters: &Parameters,
         model: &mut FollowedModel,
     ) -> Result<Option<MessageAction>, Error> {
         let statement = match self.availability(name, model) {
@@ -158,21 +164,25 @@ impl Followed<'_> {
             Executes::Nothing => Failure::OfDescribe,
         };
         // If its meaning is not known, the server says that there is no such statement.
-        if !self.put_statement(name, &statement, failure, &mut insert, model)? {
+        let Some(behind) = self.put_statement(name, &statement, failure, &mut insert, parameters, model)?
+        else {
             return Ok(None);
-        }
+        };
         if statement.returns_rows() {
             put_of_statement(&mut insert, kind::DESCRIBE, name)?;
             let is_speculative = executes == Executes::Next
                 && self.follower.batch == BatchExecution::Fresh
                 && statement.effects.only_reads();
             describe(name.to_vec(), statement, DescribePurpose::Verify, model);
+            put_settings(&behind, &mut insert, model)?;
             if is_speculative {
                 self.follower.speculation = Speculation::Prepared;
             } else {
                 self.follower.verifies = true;
                 encode_flush(&mut insert);
             }
+        } else {
+            put_settings(&behind, &mut insert, model)?;
         }
         Ok(Some(MessageAction::InsertBefore(insert)))
     }
@@ -199,24 +209,51 @@ impl Followed<'_> {
         shape.map_or(Ok(Vec::new()), Shape::parameter_description)
     }
 
-    /// Prepares the statement again, as the client knows it. Returns false if that is not possible.
+    /// Prepares the statement again, as the client knows it. Returns the settings to be put behind it and its `Describe`;
+    /// `None` if it is not possible.
     fn put_statement(
         &mut self,
         name: &[u8],
         statement: &ClientStatement,
         failure: Failure,
         insert: &mut Vec<u8>,
+        parameters: &Parameters,
         model: &mut FollowedModel,
-    ) -> Result<bool, Error> {
-        let means_the_same = self.follower.constants == Reading::AsReported || !statement.has_constants();
-        let is_portable = statement.is_portable() && means_the_same;
-        let Some(shape) = statement.shape.get().filter(|_| is_portable) else { return Ok(false) };
+    ) -> Result<Option<Vec<String>>, Error> {
+        let is_portable = statement.is_portable() && !statement.depends_on(self.follower.unreported);
+        let Some(shape) = statement.shape.get().filter(|_| is_portable) else { return Ok(None) };
+        let Some((before, behind)) = self.settings_around(statement, parameters, model) else {
+            return Ok(None);
+        };
+        put_settings(&before, insert, model)?;
         self.close_stand_in(name, insert, model)?;
         insert.extend_from_slice(&shape.typed_parse(&statement.message)?);
         self.follower.leave(left_by_parse(name));
         let (name, what) = (name.to_vec(), OnConnection::Statement);
         model.send(SentKind::Parse, Some(Box::new(Note::InsertedParse { name, what, failure })));
-        Ok(true)
+        Ok(Some(behind))
+    }
+
+    /// The commands around a `Parse`, so that the server reads the statement's constants with the settings that it first
+    /// read them with. `None` if the present settings are not known.
+    fn settings_around(
+        &self,
+        statement: &ClientStatement,
+        parameters: &Parameters,
+        model: &FollowedModel,
+    ) -> Option<(Vec<String>, Vec<String>)> {
+        let Some(read_with) = &statement.read_with else { return Some(Default::default()) };
+        if self.follower.unanswered > ReadingChange::None {
+            return None;
+        }
+        let is_idle = model.transaction() == TransactionStatus::Idle;
+        let scope = if is_idle { SettingScope::Session } else { SettingScope::Transaction };
+        let before = settings_between(parameters, read_with, scope)?;
+        // A command of this batch may end the transaction, and with it what was set for it.
+        if !before.is_empty() && !is_idle && self.follower.batch != BatchExecution::Fresh {
+            return None;
+        }
+        Some((before, settings_between(read_with, parameters, scope)?))
     }
 
     /// Removes what this connection has under a name in place of the client's statement.
@@ -276,9 +313,15 @@ impl Followed<'_> {
         &mut self,
         wanted: &NamedStatements,
         failure: Failure,
+        parameters: &Parameters,
         model: &mut FollowedModel,
     ) -> Result<Prepared, Error> {
         if wanted.is_empty() || model.is_in_doubt() || !self.prepared.lacks_any(self.statements) {
+            return Ok(Prepared::Nothing);
+        }
+        // One that the client may not mean would take locks and a snapshot, and its failure would be the client's.
+        let is_alone = failure == Failure::Kept && model.transaction() == TransactionStatus::Idle;
+        if *wanted == NamedStatements::Any && !is_alone {
             return Ok(Prepared::Nothing);
         }
         let names = self.named_by(wanted, model);
@@ -304,12 +347,14 @@ impl Followed<'_> {
                 if let Some(shape) = statement.shape.get() {
                     self.put_stand_in(&name, shape, failure, &mut insert, model)?;
                 }
-            } else if self.put_statement(&name, &statement, failure, &mut insert, model)?
-                && statement.returns_rows()
-                && failure == Failure::Kept
+            } else if let Some(behind) =
+                self.put_statement(&name, &statement, failure, &mut insert, parameters, model)?
             {
-                put_of_statement(&mut insert, kind::DESCRIBE, &name)?;
-                describe(name, statement, DescribePurpose::Verify, model);
+                if statement.returns_rows() && failure == Failure::Kept {
+                    put_of_statement(&mut insert, kind::DESCRIBE, &name)?;
+                    describe(name, statement, DescribePurpose::Verify, model);
+                }
+                put_settings(&behind, &mut insert, model)?;
             }
         }
         Ok(if insert.is_empty() { Prepared::Nothing } else { Prepared::Insert(insert) })

@@ -5,8 +5,9 @@ use std::sync::{Arc, OnceLock};
 use foldhash::HashMap;
 
 use crate::postgres::{
+    codec::parameters::Parameters,
     relay::session_follower::shape::{Columns, Shape},
-    sql::effects::{Constants, Effects, MAX_NAME_BYTES, StatementVerb},
+    sql::effects::{Constants, Effects, MAX_NAME_BYTES, ReadingChange, StatementVerb},
 };
 
 /// The statements that a client has prepared and may use on any connection. The server has confirmed each of them.
@@ -21,6 +22,8 @@ pub(crate) struct ClientStatement {
     /// The complete `Parse`.
     pub(super) message: Vec<u8>,
     pub(super) effects: Effects,
+    /// The reported settings with which the server has read its constants, if it has some.
+    pub(super) read_with: Option<Parameters>,
     /// Empty until the server has described the statement.
     pub(super) shape: OnceLock<Shape>,
 }
@@ -59,9 +62,9 @@ pub(crate) fn key(name: &[u8]) -> &[u8] {
 }
 
 impl ClientStatement {
-    pub(super) fn new(message: Vec<u8>, mut effects: Effects) -> Self {
-        if !message.is_ascii() {
-            // The text means something else in another encoding.
+    pub(super) fn new(message: Vec<u8>, mut effects: Effects, parameters: &Parameters) -> Self {
+        if !message.is_ascii() || message.contains(&b'\\') {
+            // The text means something else in another encoding, or if a backslash is an ordinary character.
             effects.constants = effects.constants.max(Constants::OfSettings);
         }
         let shape = OnceLock::new();
@@ -70,7 +73,8 @@ impl ClientStatement {
             // it afterwards.
             let _ = shape.set(Shape::new(vec![0, 0], None));
         }
-        Self { message, effects, shape }
+        let read_with = (effects.constants > Constants::None).then(|| parameters.clone());
+        Self { message, effects, read_with, shape }
     }
 
     /// Whether it means the same if it is prepared again.
@@ -78,8 +82,14 @@ impl ClientStatement {
         self.effects.constants < Constants::OfTheTime && !self.effects.named.executes_any()
     }
 
-    pub(super) fn has_constants(&self) -> bool {
-        self.effects.constants > Constants::None
+    /// Whether it would mean something else if it were prepared again after this change.
+    pub(super) fn depends_on(&self, change: ReadingChange) -> bool {
+        match change {
+            // It is prepared again with the values that it was read with.
+            ReadingChange::None | ReadingChange::Reported => false,
+            ReadingChange::Constants => self.read_with.is_some(),
+            ReadingChange::Texts => true,
+        }
     }
 
     /// Whether the client may use it later, under its name, and it may not mean the same on another connection. What a
@@ -157,19 +167,15 @@ impl ClientStatements {
         is_needed.then(|| UndescribedStatement(Arc::clone(statement)))
     }
 
-    pub fn is_empty(&self) -> bool {
-        self.by_name.is_empty()
+    /// Whether a statement would mean something else if it were prepared again after this change.
+    pub fn depend_on(&self, change: ReadingChange) -> bool {
+        change.is_unreported() && self.by_name.values().any(|statement| statement.depends_on(change))
     }
 
-    /// Whether a statement has constants whose values depend on settings.
-    pub fn have_constants(&self) -> bool {
-        self.by_name.values().any(|statement| statement.has_constants())
-    }
-
-    /// Removes the statements with constants that a connection lacks, where they would mean something else.
-    pub fn forget_constants(&mut self, prepared: &ConnectionStatements) {
+    /// Removes the statements that a connection lacks and that would mean something else there after this change.
+    pub fn forget_dependent(&mut self, change: ReadingChange, prepared: &ConnectionStatements) {
         let is_lost = |name: &Vec<u8>, statement: &ClientStatement| {
-            statement.has_constants() && prepared.get(name) != Some(OnConnection::Statement)
+            statement.depends_on(change) && prepared.get(name) != Some(OnConnection::Statement)
         };
         let bytes = &mut self.bytes;
         self.by_name.retain(|name, statement| {
@@ -179,10 +185,10 @@ impl ClientStatements {
         });
     }
 
-    /// The names of those.
-    pub(super) fn with_constants(&self) -> impl Iterator<Item = &[u8]> {
-        let with = self.by_name.iter().filter(|(_, statement)| statement.has_constants());
-        with.map(|(name, _)| name.as_slice())
+    /// The names of those that depend on this change.
+    pub(super) fn dependent(&self, change: ReadingChange) -> impl Iterator<Item = &[u8]> {
+        let all = self.by_name.iter().filter(move |(_, statement)| statement.depends_on(change));
+        all.map(|(name, _)| name.as_slice())
     }
 
     pub(super) fn get(&self, name: &[u8]) -> Option<&Arc<ClientStatement>> {

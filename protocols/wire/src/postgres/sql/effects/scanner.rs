@@ -3,7 +3,7 @@
 use crate::postgres::codec::text_rules::StringSyntax;
 use crate::postgres::sql::{
     data_access,
-    effects::{Discard, Effects, NameUse, NamedStatements, Remains, SetConfig, StatementVerb},
+    effects::{Discard, Effects, NameUse, NamedStatements, ReadingChange, Remains, SetConfig, StatementVerb},
     lexer::{Lexer, Token, TokenText, append},
 };
 
@@ -179,6 +179,7 @@ impl EffectsScanner {
                     Token::Unclear(reason) => {
                         self.effects.remains = Remains::Anything;
                         self.effects.named = NamedStatements::Any;
+                        self.effects.changes_reading(ReadingChange::Constants);
                         self.effects.pins(reason);
                     }
                     Token::Literal(text) => self.literal(text),
@@ -363,6 +364,7 @@ fn local(name: &[u8], effects: &mut Effects) -> StatementState {
     if name.contains(&b'.') {
         effects.sets_local_custom(name);
     }
+    effects.changes_reading(ReadingChange::of_setting(by_its_name(name)));
     after_name(name)
 }
 
@@ -387,6 +389,7 @@ fn first(word: &[u8], effects: &mut Effects) -> StatementState {
         }
         // The effects of a block are not visible.
         b"do" => {
+            effects.changes_reading(ReadingChange::Constants);
             effects.pins("DO");
             StatementState::Other
         }
@@ -418,23 +421,34 @@ fn named(statement: StatementState, name: &[u8], effects: &mut Effects) -> State
 /// The setting named after `SET` or `RESET`.
 fn setting(word: &[u8], effects: &mut Effects) {
     match word {
-        b"time" => effects.sets(b"TimeZone"),
-        b"names" => effects.sets(b"client_encoding"),
-        b"xml" => effects.sets(b"xmloption"),
-        b"schema" => effects.sets(b"search_path"),
         b"characteristics" => effects.pins("SET SESSION CHARACTERISTICS"),
         b"authorization" | b"session" | b"session_authorization" => {
             effects.pins("SET SESSION AUTHORIZATION");
         }
-        b"all" => effects.pins("RESET ALL"),
+        b"all" => {
+            effects.changes_reading(ReadingChange::Constants);
+            effects.pins("RESET ALL");
+        }
         b"seed" => effects.pins("SET SEED"),
-        name => effects.sets(name),
+        word => effects.sets(by_its_name(word)),
+    }
+}
+
+/// The setting that follows `SET` as a word of its own.
+fn by_its_name(word: &[u8]) -> &[u8] {
+    match word {
+        b"time" => b"TimeZone",
+        b"names" => b"client_encoding",
+        b"xml" => b"xmloption",
+        b"schema" => b"search_path",
+        name => name,
     }
 }
 
 /// A setting is set whose name is not known.
 fn sets_unknown(effects: &mut Effects) {
     effects.pins("set_config");
+    effects.changes_reading(ReadingChange::Constants);
     effects.calls_set_config = SetConfig::MayDefineCustom;
 }
 
