@@ -1,6 +1,6 @@
 //! What is known of a server connection, whichever client uses it.
 
-use ciphertoll_wire::postgres::relay::{ConnectionStatements, PipelinedCommit, UndescribedStatement};
+use ciphertoll_wire::postgres::relay::{ConnectionStatements, PipelinedCommit};
 use ciphertoll_wire::postgres::server::{
     Authentication, write_authentication, write_backend_key_data, write_parameter_status,
     write_ready_for_query,
@@ -33,8 +33,6 @@ pub struct BackendState {
     pub(crate) remains: Remains,
     /// The custom settings that exist on the connection: see `StartupRequest::custom_settings`.
     pub(crate) custom_settings: u64,
-    /// The statement that the last client may use again, and that must be described before the reset.
-    pub(super) undescribed: Option<UndescribedStatement>,
     pub(super) commit: PipelinedCommit,
     /// For cancel requests.
     pub(crate) cancel: Option<(u32, CancelKey)>,
@@ -83,7 +81,6 @@ impl BackendState {
             prepared: ConnectionStatements::default(),
             remains: Remains::Nothing,
             custom_settings: 0,
-            undescribed: None,
             cancel: None,
             greeting: Greeting::default(),
         }

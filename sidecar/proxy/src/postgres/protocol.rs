@@ -311,8 +311,7 @@ impl Protocol for Postgres {
     ) -> SessionResult<InternalCommand> {
         backend.prepared.clear();
         backend.remains = Remains::Nothing;
-        let describing = InternalCommand::describe(backend.undescribed.take(), to_server)?;
-        Ok(describing(InternalCommand::reset(context.transaction, to_server)?))
+        Ok(InternalCommand::reset(context.transaction, to_server)?)
     }
 
     fn accepts(&self, backend: &BackendState, request: &StartupRequest) -> bool {

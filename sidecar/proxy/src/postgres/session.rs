@@ -101,10 +101,7 @@ impl ClientSession {
         let opening = match acquired {
             AcquiredState::Reset => Opening::set(&request, backend, to_server),
             AcquiredState::ResetPending => Opening::take_over(&request, backend, to_server),
-            AcquiredState::SameClient => {
-                backend.undescribed = None;
-                Ok(Opening { needs_reset: true, ..Opening::default() })
-            }
+            AcquiredState::SameClient => Ok(Opening { needs_reset: true, ..Opening::default() }),
         };
         let opening = match opening {
             Ok(opening) => opening,
@@ -312,17 +309,13 @@ impl ProtocolSession for ClientSession {
         refusal.write(out);
     }
 
-    fn query_settings(&mut self, backend: &BackendState, to_server: &mut Vec<u8>) -> SessionResult<()> {
+    fn query_settings(&mut self, _: &BackendState, to_server: &mut Vec<u8>) -> SessionResult<()> {
         let Some(pooled) = &mut self.pooled else { return Ok(()) };
         if self.relay.owes_own(&pooled.follower) {
             return Ok(self.relay.write_own(&mut pooled.follower, to_server)?);
         }
-        // The query replaces the statement without a name.
-        let undescribed = pooled.request.statements.undescribed(&backend.prepared);
-        pooled.follower.describes_unnamed();
-        let describing = InternalCommand::describe(undescribed, to_server)?;
         let command = InternalCommand::values(pooled.unreported.iter().map(Vec::as_slice), to_server)?;
-        self.command = Some((CommandPurpose::QueryValues, describing(command)));
+        self.command = Some((CommandPurpose::QueryValues, command));
         Ok(())
     }
 
@@ -356,7 +349,6 @@ impl ProtocolSession for ClientSession {
         if acquired != AcquiredState::SameClient || was_reported {
             request.sent_digest = digest;
         }
-        backend.undescribed = request.statements.undescribed(&backend.prepared);
         Ok(Detached { request: Some(request), release })
     }
 

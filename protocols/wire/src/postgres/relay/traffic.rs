@@ -10,7 +10,7 @@ use crate::{
     postgres::{
         codec::{
             kind,
-            message::{self, Header, MAX_LOGIN_PAYLOAD_BYTES},
+            message::{self, Header, MAX_GATHERED_PAYLOAD_BYTES},
             parameters::{AssumedSetting, Parameters, parse_parameter_status},
             transaction::TransactionStatus,
         },
@@ -355,8 +355,8 @@ impl PostgresRelay {
     ) -> Result<Option<&'a [u8]>, Error> {
         let needed_bytes = match header.kind {
             kind::READY_FOR_QUERY | kind::PARAMETER_STATUS => {
-                if header.payload_bytes > MAX_LOGIN_PAYLOAD_BYTES {
-                    let (length, limit) = (header.payload_bytes, MAX_LOGIN_PAYLOAD_BYTES);
+                if header.payload_bytes > MAX_GATHERED_PAYLOAD_BYTES {
+                    let (length, limit) = (header.payload_bytes, MAX_GATHERED_PAYLOAD_BYTES);
                     return Err(Error::MessageTooLarge { length, limit });
                 }
                 header.payload_bytes
