@@ -239,3 +239,10 @@ fn a_statement_without_a_name_that_was_not_described_stays_behind() {
     fixture.moves();
     assert_eq!(fixture.up(&use_it, 1000), use_it, "the server says that there is none");
 }
+
+#[test]
+fn notices_about_messages_of_the_proxy_are_dropped() {
+    let mut fixture = moved("INSERT INTO t VALUES ($1)", INT, &answers("n"));
+    fixture.up(&[execute("s"), sync()].concat(), 1000);
+    assert_eq!(fixture.down(&answers("NN1N2NCNZ"), 3), answers("N2NCNZ"), "the first is about the `Parse`");
+}
