@@ -33,6 +33,8 @@ pub struct BackendState {
     pub(crate) remains: Remains,
     /// The custom settings that exist on the connection: see `StartupRequest::custom_settings`.
     pub(crate) custom_settings: u64,
+    /// Whether a session may have used temporary tables. Then `temp_buffers` cannot be set any more.
+    pub(super) may_have_temporary: bool,
     pub(super) commit: PipelinedCommit,
     /// For cancel requests.
     pub(crate) cancel: Option<(u32, CancelKey)>,
@@ -81,6 +83,7 @@ impl BackendState {
             prepared: ConnectionStatements::default(),
             remains: Remains::Nothing,
             custom_settings: 0,
+            may_have_temporary: false,
             cancel: None,
             greeting: Greeting::default(),
         }

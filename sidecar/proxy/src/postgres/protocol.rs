@@ -315,7 +315,8 @@ impl Protocol for Postgres {
     }
 
     fn accepts(&self, backend: &BackendState, request: &StartupRequest) -> bool {
-        backend.custom_settings == 0 || backend.custom_settings == request.custom_settings()
+        let can_set = !backend.may_have_temporary || request.value("temp_buffers").is_none();
+        can_set && (backend.custom_settings == 0 || backend.custom_settings == request.custom_settings())
     }
 
     fn reset_need(&self, context: ResetContext) -> ResetNeed {

@@ -5,7 +5,7 @@ use ciphertoll_wire::postgres::relay::{
     ClientBytes, ConnectionState, ConnectionStatements, Followed, InternalCommand, PostgresRelay,
     ServerBytes, SessionFollower,
 };
-use ciphertoll_wire::postgres::server::write_parameter_status;
+use ciphertoll_wire::postgres::server::{Report, write_error, write_parameter_status, write_ready_for_query};
 use ciphertoll_wire::postgres::sql::{Discard, Effects, OF_CONSTANTS, OF_TEXTS, Remains, SetConfig};
 use ciphertoll_wire::postgres::{Error, Parameters, Severity, TextEncoding, TransactionStatus};
 use ciphertoll_wire::relay::Departure;
@@ -36,6 +36,8 @@ pub struct ClientSession {
     ends_with_client: Option<&'static str>,
     /// In transaction pooling only.
     pooled: Option<TransactionPooling>,
+    /// The server has refused what was sent in front of the client's commands, and skips them.
+    is_refused: bool,
 }
 
 #[derive(Debug)]
@@ -48,6 +50,8 @@ struct TransactionPooling {
     unreported: Vec<Vec<u8>>,
     /// Why the connection must be closed when the client leaves.
     ends_with_client: Option<&'static str>,
+    /// How often the server has refused to tell their values.
+    failed_queries: u32,
     /// The version of the reported settings that was recorded, see [`Parameters::changes`].
     changes: u64,
     was_reported: bool,
@@ -69,6 +73,7 @@ impl ClientSession {
             began_with: None,
             ends_with_client: None,
             pooled,
+            is_refused: false,
         })
     }
 
@@ -115,6 +120,7 @@ impl ClientSession {
             pin: PinState::None,
             unreported: Vec::new(),
             ends_with_client: None,
+            failed_queries: 0,
             changes: backend.parameters.changes(),
             was_reported: false,
         };
@@ -141,6 +147,9 @@ impl ClientSession {
             let is_pinned = pooled.pin != PinState::None;
             let remains = if is_pinned { Remains::Anything } else { pooled.follower.remains() };
             backend.remains = backend.remains.max(remains);
+            backend.may_have_temporary |= is_pinned;
+        } else if self.has_input {
+            backend.may_have_temporary |= self.relay.remains() == Remains::Anything;
         }
     }
 
@@ -180,6 +189,12 @@ impl ClientSession {
             }
             (Err(error), CommandPurpose::Settings) if awaits_commands(&error) => {
                 SettingsResult::Refused(error.into())
+            }
+            (Err(error), CommandPurpose::QueryValues) if awaits_commands(&error) => {
+                if let Some(pooled) = &mut self.pooled {
+                    pooled.record_failed_query(&error);
+                }
+                SettingsResult::Applied
             }
             (Err(error), _) => return Err(error),
         };
@@ -275,7 +290,12 @@ impl ProtocolSession for ClientSession {
 
     fn process_server(&mut self, input: &[u8], backend: &mut BackendState) -> SessionResult<FromServer> {
         let mut rest = input;
-        let settings_result = self.read_command_responses(&mut rest, backend)?;
+        let settings_result = match self.read_command_responses(&mut rest, backend) {
+            Ok(settings_result) => settings_result,
+            Err(error) => {
+                return Ok(self.refused(&error).map(|insert| refuse(input, insert)).ok_or(error)?);
+            }
+        };
         let skip_bytes = input.len() - rest.len();
         let mut processed = FromServer { skip_bytes, settings_result, ..FromServer::default() };
         if self.command.is_some() || matches!(processed.settings_result, SettingsResult::Refused(_)) {
@@ -297,6 +317,9 @@ impl ProtocolSession for ClientSession {
     }
 
     fn departure(&self) -> Departure {
+        if self.is_refused {
+            return Departure::Now;
+        }
         let owes_failure = self.pooled.as_ref().is_some_and(|pooled| pooled.follower.owes_failure());
         if owes_failure { Departure::WhenAnswered } else { self.relay.departure() }
     }
@@ -358,9 +381,31 @@ impl ProtocolSession for ClientSession {
 }
 
 impl ClientSession {
+    /// The server has refused the reset or a setting in front of the client's commands: the client gets the error as
+    /// that of its commands, and another connection next. `None` if the commands are incomplete.
+    fn refused(&mut self, error: &Error) -> Option<Vec<u8>> {
+        let Some((CommandPurpose::ResetFirst, _)) = self.command else { return None };
+        let is_preparing = |pooled: &TransactionPooling| pooled.follower.is_preparing();
+        if !awaits_commands(error) || self.pooled.as_ref().is_none_or(is_preparing) {
+            return None;
+        }
+        let refusal = Refusal::from_server(&error.clone().into())?;
+        let (sqlstate, message) = (refusal.sqlstate, refusal.message.as_bytes());
+        let mut out = Vec::new();
+        for _ in 0..self.relay.unanswered_batches()? {
+            write_error(&mut out, &Report { severity: Severity::Error, sqlstate, message }).ok()?;
+            write_ready_for_query(&mut out, TransactionStatus::Idle);
+        }
+        self.is_refused = true;
+        Some(out)
+    }
+
     /// Undoes the changes of `backend` that the server has not received.
     fn released(&self, backend: &mut BackendState) -> Result<Release<ResetContext>, Error> {
         self.record_remains(backend);
+        if self.is_refused {
+            return Ok(Release::Close("the server has refused a reset, or settings of its client"));
+        }
         if !self.needs_reset {
             if let Some((name, value)) = &self.before {
                 backend.parameters.set(name.as_bytes(), value)?;
@@ -456,7 +501,18 @@ impl TransactionPooling {
         }
     }
 
+    /// The settings stay unknown: they are queried again, or the client keeps its connection.
+    fn record_failed_query(&mut self, error: &Error) {
+        self.failed_queries += 1;
+        // The client's timeout, or a cancel request.
+        let is_cancelled = matches!(error, Error::Server { sqlstate, .. } if sqlstate == "57014");
+        if !is_cancelled || self.failed_queries == MAX_QUERIES {
+            self.pin.set(NOT_READABLE);
+        }
+    }
+
     fn record_values(&mut self, values: Vec<Option<Vec<u8>>>, prepared: &ConnectionStatements) {
+        self.failed_queries = 0;
         for (name, value) in std::mem::take(&mut self.unreported).iter().zip(values) {
             let Some(value) = value else { continue };
             let before = std::str::from_utf8(name).ok().and_then(|name| self.request.value(name));
@@ -471,8 +527,17 @@ impl TransactionPooling {
     }
 }
 
+/// Drops the server's answers; the client gets these bytes.
+fn refuse(input: &[u8], insert: Vec<u8>) -> FromServer {
+    FromServer { skip_bytes: input.len(), insert, phase: SessionPhase::CanDetach, ..FromServer::default() }
+}
+
 const CUSTOM_SETTING: &str = "a custom setting";
 const NOT_PORTABLE: &str = "a setting that cannot be set on another connection";
+const NOT_READABLE: &str = "a setting whose value the server does not tell";
+/// How often the values of settings are queried while the query is cancelled.
+const MAX_QUERIES: u32 = 3;
+
 /// Whether the server has refused a command and awaits the next one.
 fn awaits_commands(error: &Error) -> bool {
     matches!(error, Error::Server { severity: Severity::Error, .. })

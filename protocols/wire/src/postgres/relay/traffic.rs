@@ -16,7 +16,7 @@ use crate::{
         },
         error::Error,
         relay::{
-            backend_model::{Outlook, SentKind},
+            backend_model::{Outlook, Sent, SentKind},
             database_commands::DatabaseCommandScanner,
             framer::Framer,
             session_end::{CustomSettings, SessionEndObserver},
@@ -166,6 +166,16 @@ impl PostgresRelay {
     /// Whether the `Sync` of [`Self::hold_after_sync`] was forwarded.
     pub fn is_held(&self) -> bool {
         self.sync_hold == SyncHold::Holding
+    }
+
+    /// How many `ReadyForQuery`s end the answers to everything that the client has sent; `None` if it has sent a part of
+    /// a message or batch.
+    pub fn unanswered_batches(&self) -> Option<usize> {
+        let ends = |sent: &Sent<_>| sent.kind.ends_with_ready();
+        let is_whole = self.client_framer.is_between_messages()
+            && !self.model.is_in_doubt()
+            && self.model.newest_first().next().is_some_and(ends);
+        is_whole.then(|| self.model.newest_first().filter(|sent| ends(sent)).count())
     }
 
     /// Reads the next bytes from the client: those that were not forwarded before, and newer ones. `parameters` are
