@@ -3,7 +3,7 @@
 use ciphertoll_wire::Response;
 use ciphertoll_wire::postgres::relay::{
     ClientBytes, ConnectionState, ConnectionStatements, Followed, InternalCommand, PostgresRelay,
-    ServerBytes, SessionFollower,
+    ServerBytes, SessionFollower, first_command_bytes,
 };
 use ciphertoll_wire::postgres::server::{Report, write_error, write_parameter_status, write_ready_for_query};
 use ciphertoll_wire::postgres::sql::{Discard, Effects, OF_CONSTANTS, OF_TEXTS, Remains, SetConfig};
@@ -332,6 +332,14 @@ impl ProtocolSession for ClientSession {
         refusal.write(out);
     }
 
+    fn refuse_command(&mut self, refusal: &Refusal, input: &[u8], out: &mut Vec<u8>) -> Option<usize> {
+        self.pooled.as_ref()?;
+        let bytes = first_command_bytes(input)?;
+        write_answers(refusal, 1, out).ok()?;
+        self.is_refused = true;
+        Some(bytes)
+    }
+
     fn query_settings(&mut self, _: &BackendState, to_server: &mut Vec<u8>) -> SessionResult<()> {
         let Some(pooled) = &mut self.pooled else { return Ok(()) };
         if self.relay.owes_own(&pooled.follower) {
@@ -369,7 +377,8 @@ impl ProtocolSession for ClientSession {
         let Some(TransactionPooling { mut request, acquired, was_reported, .. }) = self.pooled else {
             return Ok(Detached { request: None, release });
         };
-        if acquired != AcquiredState::SameClient || was_reported {
+        let is_told = !self.is_refused && (acquired != AcquiredState::SameClient || was_reported);
+        if is_told {
             request.sent_digest = digest;
         }
         Ok(Detached { request: Some(request), release })
@@ -390,12 +399,8 @@ impl ClientSession {
             return None;
         }
         let refusal = Refusal::from_server(&error.clone().into())?;
-        let (sqlstate, message) = (refusal.sqlstate, refusal.message.as_bytes());
         let mut out = Vec::new();
-        for _ in 0..self.relay.unanswered_batches()? {
-            write_error(&mut out, &Report { severity: Severity::Error, sqlstate, message }).ok()?;
-            write_ready_for_query(&mut out, TransactionStatus::Idle);
-        }
+        write_answers(&refusal, self.relay.unanswered_batches()?, &mut out).ok()?;
         self.is_refused = true;
         Some(out)
     }
@@ -525,6 +530,16 @@ impl TransactionPooling {
             }
         }
     }
+}
+
+/// Answers so many commands or batches with this error.
+fn write_answers(refusal: &Refusal, count: usize, out: &mut Vec<u8>) -> Result<(), Error> {
+    let (sqlstate, message) = (refusal.sqlstate, refusal.message.as_bytes());
+    for _ in 0..count {
+        write_error(out, &Report { severity: Severity::Error, sqlstate, message })?;
+        write_ready_for_query(out, TransactionStatus::Idle);
+    }
+    Ok(())
 }
 
 /// Drops the server's answers; the client gets these bytes.
