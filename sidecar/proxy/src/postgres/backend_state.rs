@@ -102,4 +102,6 @@ impl BackendState {
 pub struct ResetContext {
     pub(crate) transaction: TransactionStatus,
     pub(crate) remains: Remains,
+    /// Whether a time limit of the session may cancel the reset. Another client's command must not be behind it.
+    pub(crate) has_short_timeout: bool,
 }

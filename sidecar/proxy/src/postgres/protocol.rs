@@ -323,7 +323,7 @@ impl Protocol for Postgres {
         let has_remains = context.remains == Remains::Anything;
         // In session pooling, locks and notifications must not outlive their client.
         let must_be_awaited = self.pooling == Pooling::Session && has_remains;
-        if must_be_awaited || context.transaction != TransactionStatus::Idle {
+        if must_be_awaited || context.has_short_timeout || context.transaction != TransactionStatus::Idle {
             ResetNeed::Awaited
         } else if self.reset == ResetPolicy::Tracked && !has_remains {
             ResetNeed::SettingsOnly

@@ -34,6 +34,8 @@ pub struct ClientSession {
     began_with: Option<u64>,
     /// In session pooling: why the connection must be closed when the client leaves, whatever it sends.
     ends_with_client: Option<&'static str>,
+    /// In session pooling: whether the client has logged in with a time limit that may cancel a reset.
+    has_short_timeout: bool,
     /// In transaction pooling only.
     pooled: Option<TransactionPooling>,
     /// The server has refused what was sent in front of the client's commands, and skips them.
@@ -72,6 +74,7 @@ impl ClientSession {
             before,
             began_with: None,
             ends_with_client: None,
+            has_short_timeout: false,
             pooled,
             is_refused: false,
         })
@@ -89,6 +92,7 @@ impl ClientSession {
         let mut session = Self::new(opening, None);
         session.relay.observe_remains();
         let custom = || (request.custom_settings() != 0).then_some(CUSTOM_SETTING);
+        session.has_short_timeout = request.has_short_timeout();
         session.ends_with_client = request.ends_with_client().or_else(custom);
         if !session.awaits_settings() {
             session.began_with = Some(backend.parameters.digest());
@@ -430,7 +434,7 @@ impl ClientSession {
                 let (transaction, remains) = (TransactionStatus::Idle, self.remains(backend));
                 // The server still has what the last client had set, and reports changes of that only.
                 backend.parameters.settle()?;
-                return Ok(Release::Unsent(ResetContext { transaction, remains }));
+                return Ok(Release::Unsent(ResetContext { transaction, remains, has_short_timeout: false }));
             }
             Some(_) => return Ok(Release::Close("the client left before its settings were applied")),
             None => {}
@@ -446,7 +450,13 @@ impl ClientSession {
         }
         Ok(match self.relay.connection_state() {
             ConnectionState::Clean(transaction) => {
-                Release::Reset(ResetContext { transaction, remains: self.remains(backend) })
+                let of_pooled = pooled.is_some_and(|pooled| pooled.request.has_short_timeout());
+                let has_short_timeout = self.has_short_timeout || of_pooled;
+                Release::Reset(ResetContext {
+                    transaction,
+                    remains: self.remains(backend),
+                    has_short_timeout,
+                })
             }
             ConnectionState::Unknown(reason) => Release::Close(reason),
         })

@@ -149,6 +149,15 @@ impl StartupRequest {
         self.value("seed").map(|_| "a seed")
     }
 
+    /// Whether it has a time limit for commands of less than a second.
+    pub(crate) fn has_short_timeout(&self) -> bool {
+        TIMEOUTS.iter().filter_map(|name| self.value(name)).any(|value| {
+            let number = value.trim().trim_end_matches("ms").trim_end();
+            // 0 is no limit. Servers show limits in the largest unit that divides them.
+            number.len() <= 3 && number.parse::<u32>().is_ok_and(|number| number > 0)
+        })
+    }
+
     /// Whether its search path has the schema of temporary tables.
     pub(crate) fn uses_temporary_schema(&self) -> bool {
         self.value("search_path").is_some_and(|path| path.to_ascii_lowercase().contains("pg_temp"))

@@ -52,6 +52,23 @@ fn settings_are_set_in_an_order_in_which_none_is_refused() {
     assert_eq!(names, [&["TimeZone", "log_duration", "plan_cache_mode"][..], &last].concat());
 }
 
+#[test]
+fn a_time_limit_of_less_than_a_second_is_short() {
+    for (value, is_short) in [
+        ("1", true),
+        ("999ms", true),
+        (" 5 ms", true),
+        ("0", false),
+        ("1s", false),
+        ("1000", false),
+        ("", false),
+    ] {
+        let mut request = request(&[("user", "app")]).unwrap();
+        request.record_setting(b"statement_timeout", value.as_bytes()).unwrap();
+        assert_eq!(request.has_short_timeout(), is_short, "{value:?}");
+    }
+}
+
 /// libpq sends `options` behind `client_encoding`, lib/pq in front of it.
 #[test]
 fn a_parameter_of_its_own_wins_over_the_options() {
