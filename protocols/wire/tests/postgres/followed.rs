@@ -247,8 +247,9 @@ fn a_client_that_leaves_behind_a_failed_copy_gets_all_answers() {
 fn an_error_of_a_copy_may_have_any_length() {
     let mut fixture = Fixture::default();
     fixture.up(&[query("COPY u FROM STDIN"), message(b'd', b"1\tone\n")].concat(), 1000);
-    let failed = [&b"SERROR\0CP0001\0M"[..], &[b'x'; 17 << 20], b"\0WCOPY u, line 1\0Rexec_stmt_raise\0\0"];
-    let down = [message(b'G', &[0, 0, 1, 0, 0]), message(b'E', &failed.concat()), answers("Z")].concat();
+    let text = "x".repeat(17 << 20);
+    let failed = ["SERROR\0CP0001\0M", &text, "\0WCOPY u, line 1\0Rexec_stmt_raise\0\0"].concat();
+    let down = [message(b'G', &[0, 0, 1, 0, 0]), message(b'E', failed.as_bytes()), answers("Z")].concat();
     assert!(fixture.down(&down, down.len()) == down);
     assert_eq!(fixture.relay.departure(), Departure::Now);
 }

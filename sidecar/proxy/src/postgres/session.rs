@@ -38,8 +38,15 @@ pub struct ClientSession {
     has_short_timeout: bool,
     /// In transaction pooling only.
     pooled: Option<TransactionPooling>,
-    /// The server has refused what was sent in front of the client's commands, and skips them.
-    is_refused: bool,
+    opening_state: OpeningState,
+}
+
+/// What the server has answered to what was sent in front of the client's commands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum OpeningState {
+    NotRefused,
+    /// The client has been told, and the server skips its commands, or has not received any.
+    Refused,
 }
 
 #[derive(Debug)]
@@ -76,7 +83,7 @@ impl ClientSession {
             ends_with_client: None,
             has_short_timeout: false,
             pooled,
-            is_refused: false,
+            opening_state: OpeningState::NotRefused,
         })
     }
 
@@ -321,7 +328,7 @@ impl ProtocolSession for ClientSession {
     }
 
     fn departure(&self) -> Departure {
-        if self.is_refused {
+        if self.opening_state == OpeningState::Refused {
             return Departure::Now;
         }
         let owes_failure = self.pooled.as_ref().is_some_and(|pooled| pooled.follower.owes_failure());
@@ -340,7 +347,7 @@ impl ProtocolSession for ClientSession {
         self.pooled.as_ref()?;
         let bytes = first_command_bytes(input)?;
         write_answers(refusal, 1, out).ok()?;
-        self.is_refused = true;
+        self.opening_state = OpeningState::Refused;
         Some(bytes)
     }
 
@@ -381,7 +388,8 @@ impl ProtocolSession for ClientSession {
         let Some(TransactionPooling { mut request, acquired, was_reported, .. }) = self.pooled else {
             return Ok(Detached { request: None, release });
         };
-        let is_told = !self.is_refused && (acquired != AcquiredState::SameClient || was_reported);
+        let is_told = self.opening_state == OpeningState::NotRefused
+            && (acquired != AcquiredState::SameClient || was_reported);
         if is_told {
             request.sent_digest = digest;
         }
@@ -405,14 +413,14 @@ impl ClientSession {
         let refusal = Refusal::from_server(&error.clone().into())?;
         let mut out = Vec::new();
         write_answers(&refusal, self.relay.unanswered_batches()?, &mut out).ok()?;
-        self.is_refused = true;
+        self.opening_state = OpeningState::Refused;
         Some(out)
     }
 
     /// Undoes the changes of `backend` that the server has not received.
     fn released(&self, backend: &mut BackendState) -> Result<Release<ResetContext>, Error> {
         self.record_remains(backend);
-        if self.is_refused {
+        if self.opening_state == OpeningState::Refused {
             return Ok(Release::Close("the server has refused a reset, or settings of its client"));
         }
         if !self.needs_reset {
