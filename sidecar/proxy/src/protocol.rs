@@ -283,6 +283,12 @@ pub trait ProtocolSession: Sized {
 
     fn refuse(&self, refusal: &Refusal, out: &mut Vec<u8>);
 
+    /// The server has refused the client's settings: appends the error as the answer to the first command in `input`,
+    /// and returns the length of that. The session can then be detached. `None` if this is not possible.
+    fn refuse_command(&mut self, _: &Refusal, _: &[u8], _: &mut Vec<u8>) -> Option<usize> {
+        None
+    }
+
     /// Appends queries for the settings that move with the client, see [`SessionPhase::NeedsQuery`].
     fn query_settings(&mut self, backend: &Self::BackendState, to_server: &mut Vec<u8>) -> SessionResult<()>;
 

@@ -245,6 +245,17 @@ fn a_client_that_leaves_behind_a_failed_copy_gets_all_answers() {
 }
 
 #[test]
+fn an_error_of_a_copy_may_have_any_length() {
+    let mut fixture = Fixture::default();
+    fixture.up(&[query("COPY u FROM STDIN"), message(b'd', b"1\tone\n")].concat(), 1000);
+    let text = "x".repeat(17 << 20);
+    let failed = ["SERROR\0CP0001\0M", &text, "\0WCOPY u, line 1\0Rexec_stmt_raise\0\0"].concat();
+    let down = [message(b'G', &[0, 0, 1, 0, 0]), message(b'E', failed.as_bytes()), answers("Z")].concat();
+    assert!(fixture.down(&down, down.len()) == down);
+    assert_eq!(fixture.relay.departure(), Departure::Now);
+}
+
+#[test]
 fn what_was_read_and_not_passed_on_is_owed() {
     let mut fixture = Fixture::default();
     fixture.up(&[parse("s", "SELECT $1"), sync()].concat(), 1000);

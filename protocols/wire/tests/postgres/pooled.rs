@@ -93,6 +93,18 @@ fn a_probe_that_shows_nothing_counts_as_a_reset_that_waits() {
 }
 
 #[test]
+fn a_queried_value_may_be_longer_than_a_login() {
+    let (value, name) = (vec![b'x'; 70_000], &b"app.claims"[..]);
+    let mut query = InternalCommand::values([name], &mut Vec::new()).unwrap();
+    let mut answer = Vec::new();
+    server::write_data_row(&mut answer, &[Some(&value)]).unwrap();
+    server::write_ready_for_query(&mut answer, TransactionStatus::Idle);
+    let end = query.step(&mut answer.as_slice(), &mut Parameters::default());
+    assert_eq!(end, Ok(Response::Done(TransactionStatus::Idle)));
+    assert_eq!(query.take_values(), [Some(value)]);
+}
+
+#[test]
 fn a_pooled_login_waits_for_derived_keys() {
     let (keys, auth) = (Arc::new(KeyCache::new()), scram());
     let challenged = || {

@@ -238,7 +238,6 @@ fn a_fetch_is_never_described() {
     let use_it = [fetch.clone(), execute(""), sync()].concat();
     assert_eq!(fixture.up(&use_it, 1000), use_it);
     fixture.down(&answers("12DCZ"), 3);
-    assert!(fixture.statements.undescribed(&fixture.prepared).is_none());
     fixture.moves();
     let again = [execute(""), sync()].concat();
     assert!(fixture.up(&again, 1000).ends_with(&again), "it is prepared, and not described");
@@ -320,4 +319,25 @@ fn the_statement_without_a_name_survives_a_failure_that_the_proxy_causes() {
     let sent = fixture.up(&use_it, 1000);
     assert_eq!(sent, use_it, "the server has it");
     assert!(!own.windows(6).any(|bytes| bytes == b"Q\0\0\0\x2cc"), "a text would have removed it");
+}
+
+/// Nobody asks the server about it: that may wait for a lock, or fail, when its client has left the connection.
+#[test]
+fn a_statement_without_a_name_that_was_not_described_stays_behind() {
+    let mut fixture = Fixture::default();
+    let use_it = [execute(""), sync()].concat();
+    let first = [parse("", "SELECT a FROM t"), use_it.clone()].concat();
+    assert_eq!(fixture.up(&first, 1000), first);
+    assert_eq!(fixture.down(&answers("12DCZ"), 1000), answers("12DCZ"));
+    assert_eq!(fixture.up(&use_it, 1000), use_it, "it is there");
+    fixture.down(&answers("2DCZ"), 1000);
+    fixture.moves();
+    assert_eq!(fixture.up(&use_it, 1000), use_it, "the server says that there is none");
+}
+
+#[test]
+fn notices_about_messages_of_the_proxy_are_dropped() {
+    let mut fixture = moved("INSERT INTO t VALUES ($1)", INT, &answers("n"));
+    fixture.up(&[execute("s"), sync()].concat(), 1000);
+    assert_eq!(fixture.down(&answers("NN1N2NCNZ"), 3), answers("N2NCNZ"), "the first is about the `Parse`");
 }

@@ -272,8 +272,27 @@ impl<P: Protocol> ServedClient<'_, P> {
                 self.agenda.defer(DeferredWork::Server(self.server_id));
                 ServedStep::Pinned(reason)
             }
-            ToClient::Refused(error) => ServedStep::refuse(Refusal::settings_failed(&error)),
+            ToClient::Refused(error) => self.refuse_settings(&error),
         }
+    }
+
+    /// The server has refused the client's settings. A client that has logged in gets the error as that of its command.
+    fn refuse_settings(&mut self, error: &session::Error) -> ServedStep<P> {
+        let refusal = Refusal::settings_failed(error);
+        if self.client.cancel_token.is_some()
+            && let Activity::Session { session, .. } = &mut self.backend.activity
+        {
+            let (input, out) = self.client.channel.buffers();
+            if let Some(bytes) = session.refuse_command(&refusal, input, out) {
+                self.client.channel.consume(bytes);
+                self.agenda.defer(DeferredWork::Client(self.client_id));
+                return match self.client.channel.send() {
+                    Ok(_) => ServedStep::Park,
+                    Err(_) => ServedStep::Client(ClientStep::Close("went away")),
+                };
+            }
+        }
+        ServedStep::refuse(refusal)
     }
 
     /// Detaches a client from its connection at the end of a transaction; `None` if it does not use it.

@@ -1,6 +1,6 @@
 //! What is known of a server connection, whichever client uses it.
 
-use ciphertoll_wire::postgres::relay::{ConnectionStatements, PipelinedCommit, UndescribedStatement};
+use ciphertoll_wire::postgres::relay::{ConnectionStatements, PipelinedCommit};
 use ciphertoll_wire::postgres::server::{
     Authentication, write_authentication, write_backend_key_data, write_parameter_status,
     write_ready_for_query,
@@ -33,8 +33,8 @@ pub struct BackendState {
     pub(crate) remains: Remains,
     /// The custom settings that exist on the connection: see `StartupRequest::custom_settings`.
     pub(crate) custom_settings: u64,
-    /// The statement that the last client may use again, and that must be described before the reset.
-    pub(super) undescribed: Option<UndescribedStatement>,
+    /// Whether a session may have used temporary tables. Then `temp_buffers` cannot be set any more.
+    pub(super) may_have_temporary: bool,
     pub(super) commit: PipelinedCommit,
     /// For cancel requests.
     pub(crate) cancel: Option<(u32, CancelKey)>,
@@ -83,7 +83,7 @@ impl BackendState {
             prepared: ConnectionStatements::default(),
             remains: Remains::Nothing,
             custom_settings: 0,
-            undescribed: None,
+            may_have_temporary: false,
             cancel: None,
             greeting: Greeting::default(),
         }
@@ -102,4 +102,6 @@ impl BackendState {
 pub struct ResetContext {
     pub(crate) transaction: TransactionStatus,
     pub(crate) remains: Remains,
+    /// Whether a time limit of the session may cancel the reset. Another client's command must not be behind it.
+    pub(crate) has_short_timeout: bool,
 }

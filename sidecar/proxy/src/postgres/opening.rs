@@ -60,14 +60,9 @@ impl Opening {
         backend: &mut BackendState,
         to_server: &mut Vec<u8>,
     ) -> Result<Self, Error> {
-        let describing = InternalCommand::describe(backend.undescribed.take(), to_server)?;
         let restored = if backend.remains < Remains::Anything { request.restoring(backend) } else { None };
         let (settings, command) = match restored {
-            Some(settings)
-                if settings.is_empty() && backend.remains == Remains::Nothing && to_server.is_empty() =>
-            {
-                (settings, None)
-            }
+            Some(settings) if settings.is_empty() && backend.remains == Remains::Nothing => (settings, None),
             Some(settings) if settings.is_empty() => {
                 (settings, Some(InternalCommand::close_unnamed(to_server)?))
             }
@@ -93,7 +88,7 @@ impl Opening {
                 backend.parameters.assume(name.as_bytes(), value.as_bytes())?;
             }
         }
-        let command = command.map(|command| (CommandPurpose::ResetFirst, describing(command)));
+        let command = command.map(|command| (CommandPurpose::ResetFirst, command));
         Ok(Self { command, needs_reset: true, before: None })
     }
 

@@ -311,19 +311,19 @@ impl Protocol for Postgres {
     ) -> SessionResult<InternalCommand> {
         backend.prepared.clear();
         backend.remains = Remains::Nothing;
-        let describing = InternalCommand::describe(backend.undescribed.take(), to_server)?;
-        Ok(describing(InternalCommand::reset(context.transaction, to_server)?))
+        Ok(InternalCommand::reset(context.transaction, to_server)?)
     }
 
     fn accepts(&self, backend: &BackendState, request: &StartupRequest) -> bool {
-        backend.custom_settings == 0 || backend.custom_settings == request.custom_settings()
+        let can_set = !backend.may_have_temporary || request.value("temp_buffers").is_none();
+        can_set && (backend.custom_settings == 0 || backend.custom_settings == request.custom_settings())
     }
 
     fn reset_need(&self, context: ResetContext) -> ResetNeed {
         let has_remains = context.remains == Remains::Anything;
         // In session pooling, locks and notifications must not outlive their client.
         let must_be_awaited = self.pooling == Pooling::Session && has_remains;
-        if must_be_awaited || context.transaction != TransactionStatus::Idle {
+        if must_be_awaited || context.has_short_timeout || context.transaction != TransactionStatus::Idle {
             ResetNeed::Awaited
         } else if self.reset == ResetPolicy::Tracked && !has_remains {
             ResetNeed::SettingsOnly

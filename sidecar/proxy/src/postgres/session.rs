@@ -3,9 +3,9 @@
 use ciphertoll_wire::Response;
 use ciphertoll_wire::postgres::relay::{
     ClientBytes, ConnectionState, ConnectionStatements, Followed, InternalCommand, PostgresRelay,
-    ServerBytes, SessionFollower,
+    ServerBytes, SessionFollower, first_command_bytes,
 };
-use ciphertoll_wire::postgres::server::write_parameter_status;
+use ciphertoll_wire::postgres::server::{Report, write_error, write_parameter_status, write_ready_for_query};
 use ciphertoll_wire::postgres::sql::{Discard, Effects, ReadingChange, Remains, SetConfig};
 use ciphertoll_wire::postgres::{Error, Parameters, Severity, TextEncoding, TransactionStatus};
 use ciphertoll_wire::relay::Departure;
@@ -34,8 +34,19 @@ pub struct ClientSession {
     began_with: Option<u64>,
     /// In session pooling: why the connection must be closed when the client leaves, whatever it sends.
     ends_with_client: Option<&'static str>,
+    /// In session pooling: whether the client has logged in with a time limit that may cancel a reset.
+    has_short_timeout: bool,
     /// In transaction pooling only.
     pooled: Option<TransactionPooling>,
+    opening_state: OpeningState,
+}
+
+/// What the server has answered to what was sent in front of the client's commands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum OpeningState {
+    NotRefused,
+    /// The client has been told, and the server skips its commands, or has not received any.
+    Refused,
 }
 
 #[derive(Debug)]
@@ -48,6 +59,8 @@ struct TransactionPooling {
     unreported: Vec<Vec<u8>>,
     /// Why the connection must be closed when the client leaves.
     ends_with_client: Option<&'static str>,
+    /// How often the server has refused to tell their values.
+    failed_queries: u32,
     /// The version of the reported settings that was recorded, see [`Parameters::changes`].
     changes: u64,
     was_reported: bool,
@@ -68,7 +81,9 @@ impl ClientSession {
             before,
             began_with: None,
             ends_with_client: None,
+            has_short_timeout: false,
             pooled,
+            opening_state: OpeningState::NotRefused,
         })
     }
 
@@ -84,6 +99,7 @@ impl ClientSession {
         let mut session = Self::new(opening, None);
         session.relay.observe_remains();
         let custom = || (request.custom_settings() != 0).then_some(CUSTOM_SETTING);
+        session.has_short_timeout = request.has_short_timeout();
         session.ends_with_client = request.ends_with_client().or_else(custom);
         if !session.awaits_settings() {
             session.began_with = Some(backend.parameters.digest());
@@ -101,10 +117,7 @@ impl ClientSession {
         let opening = match acquired {
             AcquiredState::Reset => Opening::set(&request, backend, to_server),
             AcquiredState::ResetPending => Opening::take_over(&request, backend, to_server),
-            AcquiredState::SameClient => {
-                backend.undescribed = None;
-                Ok(Opening { needs_reset: true, ..Opening::default() })
-            }
+            AcquiredState::SameClient => Ok(Opening { needs_reset: true, ..Opening::default() }),
         };
         let opening = match opening {
             Ok(opening) => opening,
@@ -118,6 +131,7 @@ impl ClientSession {
             pin: PinState::None,
             unreported: Vec::new(),
             ends_with_client: None,
+            failed_queries: 0,
             changes: backend.parameters.changes(),
             was_reported: false,
         };
@@ -144,6 +158,9 @@ impl ClientSession {
             let is_pinned = pooled.pin != PinState::None;
             let remains = if is_pinned { Remains::Anything } else { pooled.follower.remains() };
             backend.remains = backend.remains.max(remains);
+            backend.may_have_temporary |= is_pinned;
+        } else if self.has_input {
+            backend.may_have_temporary |= self.relay.remains() == Remains::Anything;
         }
     }
 
@@ -183,6 +200,12 @@ impl ClientSession {
             }
             (Err(error), CommandPurpose::Settings) if awaits_commands(&error) => {
                 SettingsResult::Refused(error.into())
+            }
+            (Err(error), CommandPurpose::QueryValues) if awaits_commands(&error) => {
+                if let Some(pooled) = &mut self.pooled {
+                    pooled.record_failed_query(&error);
+                }
+                SettingsResult::Applied
             }
             (Err(error), _) => return Err(error),
         };
@@ -278,7 +301,12 @@ impl ProtocolSession for ClientSession {
 
     fn process_server(&mut self, input: &[u8], backend: &mut BackendState) -> SessionResult<FromServer> {
         let mut rest = input;
-        let settings_result = self.read_command_responses(&mut rest, backend)?;
+        let settings_result = match self.read_command_responses(&mut rest, backend) {
+            Ok(settings_result) => settings_result,
+            Err(error) => {
+                return Ok(self.refused(&error).map(|insert| refuse(input, insert)).ok_or(error)?);
+            }
+        };
         let skip_bytes = input.len() - rest.len();
         let mut processed = FromServer { skip_bytes, settings_result, ..FromServer::default() };
         if self.command.is_some() || matches!(processed.settings_result, SettingsResult::Refused(_)) {
@@ -300,6 +328,9 @@ impl ProtocolSession for ClientSession {
     }
 
     fn departure(&self) -> Departure {
+        if self.opening_state == OpeningState::Refused {
+            return Departure::Now;
+        }
         let owes_failure = self.pooled.as_ref().is_some_and(|pooled| pooled.follower.owes_failure());
         if owes_failure { Departure::WhenAnswered } else { self.relay.departure() }
     }
@@ -312,17 +343,21 @@ impl ProtocolSession for ClientSession {
         refusal.write(out);
     }
 
-    fn query_settings(&mut self, backend: &BackendState, to_server: &mut Vec<u8>) -> SessionResult<()> {
+    fn refuse_command(&mut self, refusal: &Refusal, input: &[u8], out: &mut Vec<u8>) -> Option<usize> {
+        self.pooled.as_ref()?;
+        let bytes = first_command_bytes(input)?;
+        write_answers(refusal, 1, out).ok()?;
+        self.opening_state = OpeningState::Refused;
+        Some(bytes)
+    }
+
+    fn query_settings(&mut self, _: &BackendState, to_server: &mut Vec<u8>) -> SessionResult<()> {
         let Some(pooled) = &mut self.pooled else { return Ok(()) };
         if self.relay.owes_own(&pooled.follower) {
             return Ok(self.relay.write_own(&mut pooled.follower, to_server)?);
         }
-        // The query replaces the statement without a name.
-        let undescribed = pooled.request.statements.undescribed(&backend.prepared);
-        pooled.follower.describes_unnamed();
-        let describing = InternalCommand::describe(undescribed, to_server)?;
         let command = InternalCommand::values(pooled.unreported.iter().map(Vec::as_slice), to_server)?;
-        self.command = Some((CommandPurpose::QueryValues, describing(command)));
+        self.command = Some((CommandPurpose::QueryValues, command));
         Ok(())
     }
 
@@ -353,10 +388,11 @@ impl ProtocolSession for ClientSession {
         let Some(TransactionPooling { mut request, acquired, was_reported, .. }) = self.pooled else {
             return Ok(Detached { request: None, release });
         };
-        if acquired != AcquiredState::SameClient || was_reported {
+        let is_told = self.opening_state == OpeningState::NotRefused
+            && (acquired != AcquiredState::SameClient || was_reported);
+        if is_told {
             request.sent_digest = digest;
         }
-        backend.undescribed = request.statements.undescribed(&backend.prepared);
         Ok(Detached { request: Some(request), release })
     }
 
@@ -366,9 +402,27 @@ impl ProtocolSession for ClientSession {
 }
 
 impl ClientSession {
+    /// The server has refused the reset or a setting in front of the client's commands: the client gets the error as
+    /// that of its commands, and another connection next. `None` if the commands are incomplete.
+    fn refused(&mut self, error: &Error) -> Option<Vec<u8>> {
+        let Some((CommandPurpose::ResetFirst, _)) = self.command else { return None };
+        let is_preparing = |pooled: &TransactionPooling| pooled.follower.is_preparing();
+        if !awaits_commands(error) || self.pooled.as_ref().is_none_or(is_preparing) {
+            return None;
+        }
+        let refusal = Refusal::from_server(&error.clone().into())?;
+        let mut out = Vec::new();
+        write_answers(&refusal, self.relay.unanswered_batches()?, &mut out).ok()?;
+        self.opening_state = OpeningState::Refused;
+        Some(out)
+    }
+
     /// Undoes the changes of `backend` that the server has not received.
     fn released(&self, backend: &mut BackendState) -> Result<Release<ResetContext>, Error> {
         self.record_remains(backend);
+        if self.opening_state == OpeningState::Refused {
+            return Ok(Release::Close("the server has refused a reset, or settings of its client"));
+        }
         if !self.needs_reset {
             if let Some((name, value)) = &self.before {
                 backend.parameters.set(name.as_bytes(), value)?;
@@ -388,7 +442,7 @@ impl ClientSession {
                 let (transaction, remains) = (TransactionStatus::Idle, self.remains(backend));
                 // The server still has what the last client had set, and reports changes of that only.
                 backend.parameters.settle()?;
-                return Ok(Release::Unsent(ResetContext { transaction, remains }));
+                return Ok(Release::Unsent(ResetContext { transaction, remains, has_short_timeout: false }));
             }
             Some(_) => return Ok(Release::Close("the client left before its settings were applied")),
             None => {}
@@ -404,7 +458,13 @@ impl ClientSession {
         }
         Ok(match self.relay.connection_state() {
             ConnectionState::Clean(transaction) => {
-                Release::Reset(ResetContext { transaction, remains: self.remains(backend) })
+                let of_pooled = pooled.is_some_and(|pooled| pooled.request.has_short_timeout());
+                let has_short_timeout = self.has_short_timeout || of_pooled;
+                Release::Reset(ResetContext {
+                    transaction,
+                    remains: self.remains(backend),
+                    has_short_timeout,
+                })
             }
             ConnectionState::Unknown(reason) => Release::Close(reason),
         })
@@ -464,7 +524,18 @@ impl TransactionPooling {
         }
     }
 
+    /// The settings stay unknown: they are queried again, or the client keeps its connection.
+    fn record_failed_query(&mut self, error: &Error) {
+        self.failed_queries += 1;
+        // The client's timeout, or a cancel request.
+        let is_cancelled = matches!(error, Error::Server { sqlstate, .. } if sqlstate == "57014");
+        if !is_cancelled || self.failed_queries == MAX_QUERIES {
+            self.pin.set(NOT_READABLE);
+        }
+    }
+
     fn record_values(&mut self, values: Vec<Option<Vec<u8>>>, prepared: &ConnectionStatements) {
+        self.failed_queries = 0;
         for (name, value) in std::mem::take(&mut self.unreported).iter().zip(values) {
             let Some(value) = value else { continue };
             let before = std::str::from_utf8(name).ok().and_then(|name| self.request.value(name));
@@ -479,8 +550,27 @@ impl TransactionPooling {
     }
 }
 
+/// Answers so many commands or batches with this error.
+fn write_answers(refusal: &Refusal, count: usize, out: &mut Vec<u8>) -> Result<(), Error> {
+    let (sqlstate, message) = (refusal.sqlstate, refusal.message.as_bytes());
+    for _ in 0..count {
+        write_error(out, &Report { severity: Severity::Error, sqlstate, message })?;
+        write_ready_for_query(out, TransactionStatus::Idle);
+    }
+    Ok(())
+}
+
+/// Drops the server's answers; the client gets these bytes.
+fn refuse(input: &[u8], insert: Vec<u8>) -> FromServer {
+    FromServer { skip_bytes: input.len(), insert, phase: SessionPhase::CanDetach, ..FromServer::default() }
+}
+
 const CUSTOM_SETTING: &str = "a custom setting";
 const NOT_PORTABLE: &str = "a setting that cannot be set on another connection";
+const NOT_READABLE: &str = "a setting whose value the server does not tell";
+/// How often the values of settings are queried while the query is cancelled.
+const MAX_QUERIES: u32 = 3;
+
 /// Whether the server has refused a command and awaits the next one.
 fn awaits_commands(error: &Error) -> bool {
     matches!(error, Error::Server { severity: Severity::Error, .. })

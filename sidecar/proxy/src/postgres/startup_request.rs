@@ -28,6 +28,10 @@ const MAX_CHANGED: usize = 64;
 const DATE_STYLE: &str = "DateStyle";
 /// The setting that determines how all others are encoded.
 const ENCODING: &str = "client_encoding";
+/// The setting that may take away the right to set others.
+const ROLE: &str = "role";
+/// The time limits of the commands that set the others.
+const TIMEOUTS: [&str; 2] = ["statement_timeout", "transaction_timeout"];
 
 /// What a startup message asks for. Clients that send the same message share it.
 #[derive(Debug, PartialEq, Eq)]
@@ -38,7 +42,7 @@ pub struct StartupParameters {
     pub(crate) negotiation: Vec<u8>,
     pub user: String,
     pub database: Option<String>,
-    /// Names, each once, and values; the encoding is last.
+    /// Names, each once, and values, in the order in which they are set.
     settings: Vec<(String, String)>,
 }
 
@@ -74,7 +78,7 @@ impl StartupParameters {
         let user = user.ok_or_else(|| Refusal::new(Refusal::WHO, "the startup message names no user"))?;
         // The server reads the options first.
         let mut settings = last_values(options(&in_options)?.into_iter().chain(settings).collect());
-        settings.sort_by_key(|(name, _)| name.eq_ignore_ascii_case(ENCODING));
+        settings.sort_by_key(|(name, _)| place(name));
         let database = database.filter(|name| !name.is_empty());
         Ok(Self {
             message: message.bytes.into(),
@@ -92,7 +96,7 @@ impl StartupRequest {
         Self { parameters, changed, statements, sent_digest: 0, process_id: None }
     }
 
-    /// The settings that differ from `parameters`; the encoding is last.
+    /// The settings that differ from `parameters`, in the order in which they are set.
     pub(crate) fn differing<'a>(&'a self, parameters: &Parameters) -> Vec<(&'a str, &'a str)> {
         let mut differing = Vec::new();
         let mut add = |(name, value): &'a (String, String)| {
@@ -106,7 +110,7 @@ impl StartupRequest {
         }
         let is_older = |(name, _): &&(String, String)| find(&self.changed, name).is_none();
         self.parameters.settings.iter().filter(is_older).chain(&self.changed).for_each(&mut add);
-        differing.sort_by_key(|(name, _)| name.eq_ignore_ascii_case(ENCODING));
+        differing.sort_by_key(|(name, _)| place(name));
         differing
     }
 
@@ -122,7 +126,7 @@ impl StartupRequest {
             }
             settings.push((name.to_owned(), String::from_utf8(value.to_vec()).ok()?));
         }
-        settings.sort_by_key(|(name, _)| name.eq_ignore_ascii_case(ENCODING));
+        settings.sort_by_key(|(name, _)| place(name));
         Some(settings)
     }
 
@@ -143,6 +147,15 @@ impl StartupRequest {
     /// Why its connection cannot be handed on, whatever the client sends.
     pub(crate) fn ends_with_client(&self) -> Option<&'static str> {
         self.value("seed").map(|_| "a seed")
+    }
+
+    /// Whether it has a time limit for commands of less than a second.
+    pub(crate) fn has_short_timeout(&self) -> bool {
+        TIMEOUTS.iter().filter_map(|name| self.value(name)).any(|value| {
+            let number = value.trim().trim_end_matches("ms").trim_end();
+            // 0 is no limit. Servers show limits in the largest unit that divides them.
+            number.len() <= 3 && number.parse::<u32>().is_ok_and(|number| number > 0)
+        })
     }
 
     /// Whether its search path has the schema of temporary tables.
@@ -221,6 +234,18 @@ pub(crate) struct Unportable;
 fn find<'a>(settings: &'a [(String, String)], name: &str) -> Option<&'a str> {
     let found = settings.iter().find(|(known, _)| known.eq_ignore_ascii_case(name));
     found.map(|(_, value)| value.as_str())
+}
+
+/// Where a setting comes among those that are set together. Others are in the order in which the client has set them.
+fn place(name: &str) -> u8 {
+    let is = |known: &str| name.eq_ignore_ascii_case(known);
+    match name {
+        _ if is(ROLE) => 1,
+        // The values of all others are read before, those of the last are digits and units.
+        _ if is(ENCODING) => 2,
+        _ if TIMEOUTS.into_iter().any(is) => 3,
+        _ => 0,
+    }
 }
 
 /// Whether a setting exists only since it was set.

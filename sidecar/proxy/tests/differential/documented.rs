@@ -36,12 +36,14 @@ pub(crate) enum Documented {
     Process,
     /// Avoided: `ALTER ROLE … SET` and `ALTER DATABASE … SET`, which new server connections follow only.
     Defaults,
+    /// Avoided: a statement without a name that was executed at once, without a `Describe`, is used again.
+    Undescribed,
     /// Avoided: an object that an administrator creates in a schema which comes earlier in the search path.
     Shadowed,
 }
 
 impl Documented {
-    pub(crate) const ALL: [Self; 17] = [
+    pub(crate) const ALL: [Self; 18] = [
         Self::Lost,
         Self::FirstError,
         Self::NoDatabase,
@@ -58,6 +60,7 @@ impl Documented {
         Self::ChangeOfUser,
         Self::Process,
         Self::Defaults,
+        Self::Undescribed,
         Self::Shadowed,
     ];
 
@@ -82,6 +85,7 @@ impl Documented {
                 "Downstream logins: \"Not supported: behind commands that are not answered\""
             }
             Self::Process => "What survives `DISCARD ALL`",
+            Self::Undescribed => "What a client can tell: a statement without a name",
             Self::Shadowed => "What a client can tell: a table created in an earlier schema",
             Self::Defaults => "a server process reads them when it starts",
         }

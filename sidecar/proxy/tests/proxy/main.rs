@@ -16,6 +16,7 @@ mod limits;
 mod meanings;
 mod mysql;
 mod operations;
+mod own_messages;
 mod parked;
 mod process;
 mod reloads;
@@ -64,6 +65,8 @@ fn postgres() -> Vec<Trial> {
         Topic::new("transactions", TRANSACTION, &transactions::CASES),
         Topic::new("transactions", TRANSACTION, &parked::CASES),
         Topic::new("transactions", TRANSACTION, &meanings::CASES),
+        Topic::new("transactions", BOTH, &own_messages::CASES),
+        Topic::new("transactions", TRANSACTION, &own_messages::OF_TRANSACTIONS),
         Topic::new("transactions", BOTH, &server_behaviour::CASES),
         Topic::new("transactions", TRANSACTION, &server_behaviour::OF_TRANSACTIONS),
     ];

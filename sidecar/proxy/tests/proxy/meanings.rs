@@ -86,10 +86,11 @@ fn unused(fixture: &mut Fixture) {
         );
         ask(&mut raw, "DROP TABLE gone");
         one(&mut other, "SELECT 1");
-        for text in
-            ["BEGIN ISOLATION LEVEL REPEATABLE READ", sql, "SET TRANSACTION ISOLATION LEVEL SERIALIZABLE"]
-        {
-            ask(&mut raw, text);
+        ask(&mut raw, "BEGIN ISOLATION LEVEL REPEATABLE READ");
+        ask(&mut raw, sql);
+        if sql.starts_with("SET ") {
+            // Refused once there is a snapshot.
+            ask(&mut raw, "SET TRANSACTION ISOLATION LEVEL SERIALIZABLE");
         }
         ask(&mut raw, "INSERT INTO kept VALUES (1)");
         ask(&mut raw, "COMMIT");

@@ -8,17 +8,16 @@ use crate::{
         codec::{
             column::ValueFormat,
             command::{
-                Param, encode_bind, encode_close_statement, encode_describe_statement, encode_execute,
-                encode_parse, encode_query, encode_sync,
+                Param, encode_bind, encode_close_statement, encode_execute, encode_parse, encode_query,
+                encode_sync,
             },
             kind,
-            message::{self, MAX_LOGIN_PAYLOAD_BYTES, Message},
+            message::{self, MAX_GATHERED_PAYLOAD_BYTES, Message},
             parameters::{Parameters, parse_parameter_status},
             report::Report,
             transaction::TransactionStatus,
         },
         error::Error,
-        relay::session_follower::{Columns, UndescribedStatement},
     },
     response::Response,
 };
@@ -38,14 +37,6 @@ pub struct InternalCommand {
     values: Vec<Option<Vec<u8>>>,
     /// How many there will be.
     queried: usize,
-    describing: Option<Describing>,
-}
-
-/// Another client's statement that the server describes before the connection is reset.
-#[derive(Debug)]
-struct Describing {
-    statement: UndescribedStatement,
-    parameter_types: Vec<u8>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -75,23 +66,7 @@ const MARK: &str = "ciphertoll";
 
 impl InternalCommand {
     fn new(kind: Kind, left: u32) -> Self {
-        Self { kind, left, refusal: None, values: Vec::new(), queried: 0, describing: None }
-    }
-
-    /// Appends a request to describe a statement of the session before, in front of the other commands. If it fails, the
-    /// statement is not known.
-    pub fn describe(
-        statement: Option<UndescribedStatement>,
-        out: &mut Vec<u8>,
-    ) -> Result<impl FnOnce(Self) -> Self + use<>, Error> {
-        if statement.is_some() {
-            encode_describe_statement(out, "")?;
-            encode_sync(out);
-        }
-        Ok(|command| {
-            let describing = statement.map(|statement| Describing { statement, parameter_types: Vec::new() });
-            Self { describing, ..command }
-        })
+        Self { kind, left, refusal: None, values: Vec::new(), queried: 0 }
     }
 
     /// Appends the commands that reset a session. All responses of its client must have been read.
@@ -249,13 +224,12 @@ impl InternalCommand {
         input: &mut &[u8],
         parameters: &mut Parameters,
     ) -> Result<Response<TransactionStatus>, Error> {
-        while let Some(Message { kind, payload }) = message::take(input, MAX_LOGIN_PAYLOAD_BYTES)? {
+        while let Some(Message { kind, payload }) = message::take(input, MAX_GATHERED_PAYLOAD_BYTES)? {
             match kind {
                 kind::PARAMETER_STATUS => {
                     let (name, value) = parse_parameter_status(payload)?;
                     parameters.set(name, value)?;
                 }
-                kind if self.describing.is_some() => self.read_description(kind, payload)?,
                 // Messages to a session without a client.
                 kind::NOTICE_RESPONSE | kind::NOTIFICATION_RESPONSE => {}
                 kind::ERROR_RESPONSE => {
@@ -288,28 +262,6 @@ impl InternalCommand {
             }
         }
         Ok(Response::NeedInput)
-    }
-
-    fn read_description(&mut self, kind: u8, payload: &[u8]) -> Result<(), Error> {
-        let Some(describing) = &mut self.describing else { return Ok(()) };
-        match kind {
-            kind::PARAMETER_DESCRIPTION => describing.parameter_types = payload.to_vec(),
-            kind::NO_DATA | kind::ROW_DESCRIPTION => {
-                let columns = if kind == kind::NO_DATA { None } else { Some(Columns::parse(payload)?) };
-                describing.statement.is_described(std::mem::take(&mut describing.parameter_types), columns);
-            }
-            kind::READY_FOR_QUERY => self.describing = None,
-            kind::ERROR_RESPONSE if !Report::parse(payload)?.severity.ends_session() => {
-                // Its tables have changed: it fails wherever it is executed.
-                let types = std::mem::take(&mut describing.parameter_types);
-                if !types.is_empty() {
-                    describing.statement.is_described(types, Some(Columns::unknown()));
-                }
-            }
-            kind::NOTICE_RESPONSE | kind::NOTIFICATION_RESPONSE => {}
-            _ => return Err(Error::protocol("response to the proxy", "an unexpected message")),
-        }
-        Ok(())
     }
 
     fn expects(&self, kind: u8) -> bool {

@@ -18,7 +18,7 @@ pub(crate) mod traffic;
 
 pub use internal_command::{InternalCommand, PipelinedCommit};
 pub use session_follower::{
-    ClientStatements, ConnectionStatements, Followed, SessionFollower, UndescribedStatement,
-    first_command_bytes, has_answered_message,
+    ClientStatements, ConnectionStatements, Followed, SessionFollower, first_command_bytes,
+    has_answered_message,
 };
 pub use traffic::{ClientBytes, ConnectionState, Patch, PostgresRelay, ServerBytes};

@@ -34,8 +34,7 @@ use crate::postgres::{
 };
 
 pub(crate) use answers::{ReplyAction, needed_bytes, write_probe};
-pub(crate) use shape::Columns;
-pub use statements::{ClientStatements, ConnectionStatements, UndescribedStatement};
+pub use statements::{ClientStatements, ConnectionStatements};
 
 /// What to do with a client's message that starts.
 pub(crate) enum MessageAction {
@@ -223,11 +222,6 @@ impl SessionFollower {
     /// Whether a transaction that has not ended may have defined custom settings. They exist until the session ends.
     pub fn may_have_defined_custom(&self) -> bool {
         self.effects.as_deref().is_some_and(Effects::may_define_custom)
-    }
-
-    /// The proxy has the statement without a name described.
-    pub fn describes_unnamed(&mut self) {
-        self.undescribed.take_if(|last| last.name.is_empty());
     }
 
     fn pins(&mut self, what: &'static str) {

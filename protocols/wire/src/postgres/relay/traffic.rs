@@ -10,13 +10,13 @@ use crate::{
     postgres::{
         codec::{
             kind,
-            message::{self, Header, MAX_LOGIN_PAYLOAD_BYTES},
+            message::{self, Header, MAX_GATHERED_PAYLOAD_BYTES},
             parameters::{AssumedSetting, Parameters, parse_parameter_status},
             transaction::TransactionStatus,
         },
         error::Error,
         relay::{
-            backend_model::{Outlook, SentKind},
+            backend_model::{Outlook, Sent, SentKind},
             database_commands::DatabaseCommandScanner,
             framer::Framer,
             session_end::{CustomSettings, SessionEndObserver},
@@ -166,6 +166,16 @@ impl PostgresRelay {
     /// Whether the `Sync` of [`Self::hold_after_sync`] was forwarded.
     pub fn is_held(&self) -> bool {
         self.sync_hold == SyncHold::Holding
+    }
+
+    /// How many `ReadyForQuery`s end the answers to everything that the client has sent; `None` if it has sent a part of
+    /// a message or batch.
+    pub fn unanswered_batches(&self) -> Option<usize> {
+        let ends = |sent: &Sent<_>| sent.kind.ends_with_ready();
+        let is_whole = self.client_framer.is_between_messages()
+            && !self.model.is_in_doubt()
+            && self.model.newest_first().next().is_some_and(ends);
+        is_whole.then(|| self.model.newest_first().filter(|sent| ends(sent)).count())
     }
 
     /// Reads the next bytes from the client: those that were not forwarded before, and newer ones. `parameters` are
@@ -356,8 +366,8 @@ impl PostgresRelay {
     ) -> Result<Option<&'a [u8]>, Error> {
         let needed_bytes = match header.kind {
             kind::READY_FOR_QUERY | kind::PARAMETER_STATUS => {
-                if header.payload_bytes > MAX_LOGIN_PAYLOAD_BYTES {
-                    let (length, limit) = (header.payload_bytes, MAX_LOGIN_PAYLOAD_BYTES);
+                if header.payload_bytes > MAX_GATHERED_PAYLOAD_BYTES {
+                    let (length, limit) = (header.payload_bytes, MAX_GATHERED_PAYLOAD_BYTES);
                     return Err(Error::MessageTooLarge { length, limit });
                 }
                 header.payload_bytes

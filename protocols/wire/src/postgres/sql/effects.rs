@@ -35,7 +35,7 @@ const OF_TEXTS: [&str; 2] = ["backslash_quote", "transform_null_equals"];
 
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Effects {
-    /// Settings whose values may have changed.
+    /// Settings whose values may have changed, in the order in which they were last set.
     pub settings: Vec<Vec<u8>>,
     /// Why the connection is pinned: state that no other connection can have.
     pub pin: Option<&'static str>,
@@ -253,8 +253,10 @@ impl Effects {
 
     fn sets(&mut self, name: &[u8]) {
         self.changes_reading(ReadingChange::of_setting(name));
-        if self.settings.iter().any(|known| known.eq_ignore_ascii_case(name)) {
-            return;
+        if let Some(at) = self.settings.iter().position(|known| known.eq_ignore_ascii_case(name)) {
+            // They are set again in this order.
+            let last = self.settings.remove(at);
+            return self.settings.push(last);
         }
         if OF_TRANSACTIONS.iter().any(|of| name.eq_ignore_ascii_case(of)) {
             return;

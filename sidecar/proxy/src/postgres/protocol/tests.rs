@@ -61,6 +61,26 @@ fn a_fingerprint_changes_with_the_password() {
 }
 
 #[test]
+fn the_size_of_temporary_buffers_is_set_where_no_client_had_temporary_tables() {
+    let (protocol, mut backend) = (postgres(&[]), BackendState::of(Parameters::default()));
+    let plain = request(&[("user", "app")]);
+    let sized = request(&[("user", "app"), ("options", "-c temp_buffers=16MB")]);
+    assert!(protocol.accepts(&backend, &sized));
+    backend.may_have_temporary = true;
+    assert!(protocol.accepts(&backend, &plain) && !protocol.accepts(&backend, &sized));
+}
+
+/// The time limit could cancel the reset, and the server would skip the next client's command.
+#[test]
+fn a_reset_under_a_short_time_limit_is_awaited() {
+    let transaction = TransactionStatus::Idle;
+    for (has_short_timeout, need) in [(false, ResetNeed::Pipelined), (true, ResetNeed::Awaited)] {
+        let context = ResetContext { transaction, remains: Remains::Anything, has_short_timeout };
+        assert_eq!(postgres(&[]).reset_need(context), need);
+    }
+}
+
+#[test]
 fn only_configured_users_are_logged_in_as() {
     let mut protocol = postgres(&[("a", "x"), ("b", "y")]);
     assert!(protocol.connect_plan(&key("b", "till")).is_some());

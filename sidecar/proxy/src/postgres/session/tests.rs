@@ -144,7 +144,7 @@ fn unknown_messages_and_impossible_lengths_are_errors() {
         b"W\0\0\0\x07\0\0\0",
         b"Z\0\0\0\x05?",
         b"Z\0\0\0\x06II",
-        b"S\0\x01\0\x05",
+        b"S\x01\0\0\x05",
         b"D\0\0\0\0",
         b"D\x7f\xff\xff\xff",
     ] {
@@ -372,6 +372,79 @@ fn a_connection_whose_reset_fails_is_closed() {
     );
 }
 
+/// The server skips the client's commands, and the connection is closed.
+#[test]
+fn a_refused_restore_is_the_error_of_the_clients_commands() {
+    let report = Report { severity: Severity::Error, sqlstate: *b"22023", message: b"no" };
+    let no = written(|out| write_error(out, &report).unwrap());
+    let one = [&no[..], &ready(TransactionStatus::Idle)].concat();
+    let parse = [&b"P\0\0\0\x09\0S\0\0\0"[..], b"B\0\0\0\x0c\0\0\0\0\0\0\0\0"].concat();
+    for (up, batches) in [
+        (query(), Some(1)),
+        (query().repeat(2), Some(2)),
+        ([&parse[..], b"S\0\0\0\x04"].concat(), Some(1)),
+        (parse, None),
+        (query()[..8].to_vec(), None),
+    ] {
+        let mut known = backend();
+        let (mut session, _) = processed(&mut known);
+        session.process_client(&up, &mut known).unwrap();
+        let answered = session.process_server(&no, &mut known);
+        let Some(batches) = batches else {
+            assert!(
+                answered.is_err(),
+                "the client sends more, which would be executed on another connection"
+            );
+            continue;
+        };
+        let FromServer { skip_bytes, insert, phase, .. } = answered.unwrap();
+        assert_eq!((skip_bytes, insert, phase), (no.len(), one.repeat(batches), SessionPhase::CanDetach));
+        let detached = session.detach(&mut known).unwrap();
+        assert!(detached.request.is_some() && matches!(detached.release, Release::Close(_)));
+    }
+}
+
+/// A session whose client has executed this text.
+fn after(sql: &str, known: &mut BackendState) -> Box<ClientSession> {
+    let acquired = AcquiredState::Reset;
+    let mut session = ClientSession::begin_pooled(request(&[]), acquired, known, &mut Vec::new()).unwrap();
+    session.process_client(&written(|out| encode_query(out, sql).unwrap()), known).unwrap();
+    let done = [written(|out| write_command_complete(out, b"SET").unwrap()), ready(TransactionStatus::Idle)];
+    session.process_server(&done.concat(), known).unwrap();
+    session
+}
+
+#[test]
+fn a_client_whose_settings_cannot_be_queried_keeps_its_connection() {
+    // A timeout or a cancel request may hit the query; the other error comes again.
+    for (sqlstate, times) in [(*b"57014", MAX_QUERIES), (*b"42501", 1)] {
+        let mut known = backend();
+        let mut session = after("SET work_mem = 1", &mut known);
+        let report = Report { severity: Severity::Error, sqlstate, message: b"no" };
+        let mut no = written(|out| write_error(out, &report).unwrap());
+        no.extend(ready(TransactionStatus::Idle));
+        for _ in 0..times {
+            assert_eq!(session.process_server(b"", &mut known).unwrap().phase, SessionPhase::NeedsQuery);
+            session.query_settings(&known, &mut Vec::new()).unwrap();
+            let answered = session.process_server(&no, &mut known).unwrap();
+            assert!(matches!(answered.settings_result, SettingsResult::Applied), "{answered:?}");
+        }
+        let phase = session.process_server(b"", &mut known).unwrap().phase;
+        assert_eq!(phase, SessionPhase::Pinned(NOT_READABLE));
+    }
+}
+
+#[test]
+fn what_may_have_used_temporary_tables_is_recorded() {
+    for (sql, may_have) in
+        [("CREATE TEMP TABLE t ()", true), ("SELECT 1", false), ("SET work_mem = 1", false)]
+    {
+        let mut known = backend();
+        after(sql, &mut known).release(&mut known).unwrap();
+        assert_eq!(known.may_have_temporary, may_have, "{sql}");
+    }
+}
+
 #[test]
 fn an_error_can_be_sent_only_between_responses() {
     let (mut session, mut known) = (plain(), backend());
@@ -456,7 +529,8 @@ fn a_reset_that_was_not_sent_is_still_due() {
     let (session, _) = behind_reset(&mut known, &[("application_name", "next")]);
     assert_eq!(known.parameters.get(b"application_name"), Some(&b"next"[..]));
     let Release::Unsent(context) = session.release(&mut known).unwrap() else { panic!("it is due") };
-    assert_eq!(context, ResetContext { transaction: TransactionStatus::Idle, remains: Remains::Nothing });
+    assert_eq!(context.remains, Remains::Nothing);
+    assert_eq!(context.transaction, TransactionStatus::Idle);
     assert_eq!((&known.parameters, known.remains), (&last, Remains::Anything));
     let (session, _) = processed(&mut known);
     let detached = session.detach(&mut known).unwrap();

@@ -27,10 +27,46 @@ fn settings_are_read_from_parameters_and_options() {
     assert_eq!(names, ("app", None));
     let mut known = Parameters::default();
     let expected =
-        [("search_path", "a, b"), ("statement_timeout", "5"), ("geqo", "off"), ("client_encoding", "UTF8")];
+        [("search_path", "a, b"), ("geqo", "off"), ("client_encoding", "UTF8"), ("statement_timeout", "5")];
     assert_eq!(request.differing(&known), expected);
     known.set(b"client_encoding", b"UTF8").unwrap();
-    assert_eq!(request.differing(&known), expected[..3]);
+    assert_eq!(request.differing(&known), [expected[0], expected[1], expected[3]]);
+}
+
+/// A role may not set what its user may, and a time limit cuts short what sets the others.
+#[test]
+fn settings_are_set_in_an_order_in_which_none_is_refused() {
+    let mut request = request(&[("user", "app"), ("TimeZone", "UTC")]).unwrap();
+    for (name, value) in [
+        ("statement_timeout", "1ms"),
+        ("role", "reader"),
+        ("plan_cache_mode", "auto"),
+        ("client_encoding", "UTF8"),
+        ("log_duration", "on"),
+        ("plan_cache_mode", "force_custom_plan"),
+    ] {
+        request.record_setting(name.as_bytes(), value.as_bytes()).unwrap();
+    }
+    let names: Vec<_> = request.differing(&Parameters::default()).into_iter().map(|(name, _)| name).collect();
+    let last = ["role", "client_encoding", "statement_timeout"];
+    assert_eq!(names, [&["TimeZone", "log_duration", "plan_cache_mode"][..], &last].concat());
+}
+
+#[test]
+fn a_time_limit_of_less_than_a_second_is_short() {
+    for (value, is_short) in [
+        ("1", true),
+        ("999ms", true),
+        (" 5 ms", true),
+        ("0", false),
+        ("1s", false),
+        ("1000", false),
+        ("", false),
+    ] {
+        let mut request = request(&[("user", "app")]).unwrap();
+        request.record_setting(b"statement_timeout", value.as_bytes()).unwrap();
+        assert_eq!(request.has_short_timeout(), is_short, "{value:?}");
+    }
 }
 
 /// libpq sends `options` behind `client_encoding`, lib/pq in front of it.

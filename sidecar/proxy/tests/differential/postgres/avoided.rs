@@ -51,8 +51,45 @@ pub(crate) fn avoid_documented(session: &mut PostgresSession) {
         // A client that has just left has its locks until its connection is reset.
         rewrite(session, |_, sql| sql.replace("pg_try_advisory_lock", "pg_advisory_lock"));
     }
+    if uses_unnamed_again(session) {
+        describe_unnamed(session);
+    }
     if has(session, &KEPT) {
         rewrite(session, |_, sql| sql.replace("PREPARE TRANSACTION 'x'", "COMMIT"));
+    }
+}
+
+/// Whether a client uses its statement without a name in a later batch than that in which it was prepared.
+fn uses_unnamed_again(session: &PostgresSession) -> bool {
+    let mut prepared_now = vec![false; session.logins.len()];
+    session.steps.iter().any(|step| {
+        let Step::Send { client, messages, .. } = step else { return false };
+        let is_prepared = &mut prepared_now[*client];
+        messages.iter().any(|message| {
+            match message {
+                Frontend::Parse { name, .. } if name.is_empty() => *is_prepared = true,
+                Frontend::Bind(bind) if bind.statement.is_empty() => return !*is_prepared,
+                Frontend::DescribeStatement(name) if name.is_empty() => return !*is_prepared,
+                message if message.ends_in_ready() => *is_prepared = false,
+                _ => {}
+            }
+            false
+        })
+    })
+}
+
+/// The server describes each statement without a name: see `Documented::Undescribed`.
+fn describe_unnamed(session: &mut PostgresSession) {
+    for step in &mut session.steps {
+        let Step::Send { messages, .. } = step else { continue };
+        *messages = std::mem::take(messages)
+            .into_iter()
+            .flat_map(|message| {
+                let is_unnamed = matches!(&message, Frontend::Parse { name, .. } if name.is_empty());
+                let describe = is_unnamed.then(|| Frontend::DescribeStatement(String::new()));
+                std::iter::once(message).chain(describe)
+            })
+            .collect();
     }
 }
 

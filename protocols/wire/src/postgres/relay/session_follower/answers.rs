@@ -65,8 +65,12 @@ pub(crate) fn needed_bytes(header: Header, model: &mut FollowedModel) -> Result<
             kind::ERROR_RESPONSE,
             Some(Note::InsertedParse { failure: Failure::Kept | Failure::OfDescribe, .. }),
         ) => true,
-        (kind::ERROR_RESPONSE, _) if is_in_copy => true,
-        (kind::ERROR_RESPONSE, Some(Note::Query(note))) => note.error.is_some(),
+        // A part of a long one is enough.
+        (kind::ERROR_RESPONSE, note)
+            if is_in_copy || matches!(note, Some(Note::Query(note)) if note.error.is_some()) =>
+        {
+            return Ok(header.payload_bytes.min(MAX_GATHERED_PAYLOAD_BYTES));
+        }
         _ => false,
     };
     match (needed, header.payload_bytes) {
@@ -88,11 +92,12 @@ impl Followed<'_> {
         model: &mut FollowedModel,
     ) -> Result<ReplyAction, Error> {
         match header.kind {
+            kind::NOTICE_RESPONSE if is_about_own_message(model) => Ok(ReplyAction::Discard),
             kind::NOTICE_RESPONSE | kind::NOTIFICATION_RESPONSE | kind::PARAMETER_STATUS => {
                 Ok(ReplyAction::Forward)
             }
             kind::DATA_ROW | kind::COPY_DATA | kind::COPY_DONE => Ok(self.unless_dropped()),
-            kind::ERROR_RESPONSE => self.read_error(payload, model),
+            kind::ERROR_RESPONSE => self.read_error(header, payload, model),
             kind::PARSE_COMPLETE | kind::CLOSE_COMPLETE if header.payload_bytes > 0 => {
                 Err(Error::protocol("ParseComplete", "it has a payload"))
             }
@@ -250,7 +255,13 @@ impl Followed<'_> {
         Ok(())
     }
 
-    fn read_error(&mut self, payload: &[u8], model: &mut FollowedModel) -> Result<ReplyAction, Error> {
+    /// The payload of a long error is incomplete.
+    fn read_error(
+        &mut self,
+        header: Header,
+        payload: &[u8],
+        model: &mut FollowedModel,
+    ) -> Result<ReplyAction, Error> {
         let mut action = self.unless_dropped();
         let is_hidden =
             |sent: &Sent<Option<Box<Note>>>| sent.note.as_ref().is_some_and(|note| note.is_hidden());
@@ -286,7 +297,8 @@ impl Followed<'_> {
             failing @ Speculation::Failing => self.follower.speculation = failing,
             _ => {}
         }
-        let failure = if model.is_copying_in() { copy_failure(payload) } else { CopyFailure::AtAnyTime };
+        let is_read = model.is_copying_in() && payload.len() == header.payload_bytes;
+        let failure = if is_read { copy_failure(payload) } else { CopyFailure::AtAnyTime };
         match model.fail(failure).and_then(|failed| failed.note).as_deref() {
             // The server drops it before it reads the new text.
             Some(Note::Parse { name, .. }) if name.is_empty() => {
@@ -382,6 +394,12 @@ pub(crate) fn write_probe(out: &mut Vec<u8>, model: &mut FollowedModel) -> Resul
     Ok(())
 }
 
+/// Whether the server executes a message that the client does not know.
+fn is_about_own_message(model: &mut FollowedModel) -> bool {
+    let note = model.current().and_then(|sent| sent.note.as_deref());
+    note.is_some_and(|note| note.is_hidden() || matches!(note, Note::Refusal { .. }))
+}
+
 /// The server says where in its source it has failed, and in which line of the data.
 fn copy_failure(payload: &[u8]) -> CopyFailure {
     let has = |field: &[u8]| payload.split(|byte| *byte == 0).any(|part| part.starts_with(field));
@@ -394,7 +412,6 @@ fn is_no_such_statement(payload: &[u8]) -> bool {
     Report::parse(payload).is_ok_and(|report| report.sqlstate == NO_SUCH_STATEMENT)
 }
 
-/// The server's error for a statement whose columns have changed. Drivers recognise it by the function, too.
 /// The server's error again.
 fn error_message(payload: &[u8]) -> Result<Vec<u8>, Error> {
     let mut error = Vec::with_capacity(HEADER_BYTES + payload.len());
@@ -405,6 +422,7 @@ fn error_message(payload: &[u8]) -> Result<Vec<u8>, Error> {
     Ok(error)
 }
 
+/// The server's error for a statement whose columns have changed. Drivers recognise it by the function, too.
 fn changed_type() -> Result<Vec<u8>, Error> {
     const FIELDS: [&str; 6] = [
         "SERROR",

@@ -24,11 +24,6 @@ pub(crate) struct Shape {
 pub(crate) struct Columns(Vec<u8>);
 
 impl Columns {
-    /// Columns that no statement has.
-    pub(crate) fn unknown() -> Self {
-        Self(vec![0])
-    }
-
     /// Parses the payload of a `RowDescription`.
     pub(crate) fn parse(payload: &[u8]) -> Result<Self, Error> {
         let mut reader = Reader::new(payload, "RowDescription");

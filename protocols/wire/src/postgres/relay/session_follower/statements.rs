@@ -6,7 +6,7 @@ use foldhash::HashMap;
 
 use crate::postgres::{
     codec::parameters::Parameters,
-    relay::session_follower::shape::{Columns, Shape},
+    relay::session_follower::shape::Shape,
     sql::effects::{Constants, Effects, MAX_NAME_BYTES, ReadingChange, StatementVerb},
 };
 
@@ -26,17 +26,6 @@ pub(crate) struct ClientStatement {
     pub(super) read_with: Option<Parameters>,
     /// Empty until the server has described the statement.
     pub(super) shape: OnceLock<Shape>,
-}
-
-/// The statement without a name of a client that has left its connection, on which the server has not described it.
-#[derive(Debug)]
-pub struct UndescribedStatement(Arc<ClientStatement>);
-
-impl UndescribedStatement {
-    pub(crate) fn is_described(&self, parameter_types: Vec<u8>, columns: Option<Columns>) {
-        // If it is known, the server has said the same before.
-        let _ = self.0.shape.set(Shape::new(parameter_types, columns));
-    }
 }
 
 /// The statements prepared on a server connection, by name.
@@ -158,13 +147,6 @@ impl ClientStatements {
     /// The memory that all of them take.
     pub fn bytes(&self) -> usize {
         self.bytes
-    }
-
-    /// The statement without a name, if the client may use it again and its meaning is not known.
-    pub fn undescribed(&self, prepared: &ConnectionStatements) -> Option<UndescribedStatement> {
-        let statement = self.get(b"").filter(|_| prepared.get(b"") == Some(OnConnection::Statement))?;
-        let is_needed = statement.shape.get().is_none() && statement.is_portable();
-        is_needed.then(|| UndescribedStatement(Arc::clone(statement)))
     }
 
     /// Whether a statement would mean something else if it were prepared again after this change.

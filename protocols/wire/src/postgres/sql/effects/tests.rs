@@ -33,6 +33,15 @@ fn settings_are_found_in_every_notation() {
     }
 }
 
+/// They are set again on another connection, where the order may matter.
+#[test]
+fn settings_are_in_the_order_in_which_they_were_last_set() {
+    assert_eq!(
+        settings("SET ROLE a; SET geqo = off; RESET ROLE; SET jit = on; SET Geqo = on"),
+        ["role", "jit", "geqo"]
+    );
+}
+
 #[test]
 fn effects_within_the_transaction_are_ignored() {
     for text in [
