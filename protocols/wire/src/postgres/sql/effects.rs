@@ -53,7 +53,7 @@ pub struct Effects {
     pub local_custom: Vec<Vec<u8>>,
     /// Whether the text has a `DISCARD ALL`.
     pub discard: Discard,
-    /// Whether a function sets a setting whose name is not known, or has a dot.
+    /// Whether a function or a definition sets a setting whose name is not known, or has a dot.
     pub calls_set_config: SetConfig,
     pub constants: Constants,
     /// Of the first statement.

@@ -61,6 +61,8 @@ struct EffectsScanner {
     has_verb: bool,
     /// Whether the text has the word `UPDATE`.
     updates: bool,
+    /// Whether the statement is an `ALTER` or a `CREATE`, in which `SET` and `RESET` define custom settings.
+    is_definition: bool,
 }
 
 /// The last word, as far as the next one depends on it.
@@ -72,6 +74,8 @@ enum LastWord {
     AddsRows,
     /// `EXECUTE`: the next name may be that of a prepared statement.
     Execute,
+    /// `SET` or `RESET`: the name of a setting may follow.
+    Set,
     SetConfig,
     /// `set_config` and its parenthesis: the name of a setting follows.
     ConfigArguments,
@@ -84,6 +88,7 @@ impl LastWord {
         match bare {
             Some(b"insert" | b"merge") => Self::AddsRows,
             Some(b"execute") => Self::Execute,
+            Some(b"set" | b"reset") => Self::Set,
             _ => Self::Other,
         }
     }
@@ -260,6 +265,12 @@ impl EffectsScanner {
             sets_unknown(&mut self.effects);
         }
         self.updates |= is_bare && name == b"update";
+        if self.statement == StatementState::Begin {
+            self.is_definition = is_bare && matches!(name, b"alter" | b"create");
+        } else if last_word == LastWord::Set && self.is_definition && name.contains(&b'.') {
+            self.effects.pins("a custom setting");
+            self.effects.calls_set_config = SetConfig::MayDefineCustom;
+        }
         if !std::mem::replace(&mut self.has_verb, true) && is_bare {
             self.effects.verb = match name {
                 b"select" | b"values" | b"table" => StatementVerb::Query,

@@ -223,6 +223,30 @@ fn settings_of_a_transaction_do_not_follow() {
 }
 
 #[test]
+fn definitions_may_define_custom_settings() {
+    for text in [
+        "ALTER ROLE a SET app.tenant = '1'",
+        "alter user a in database b set \"app.tenant\" to 1",
+        "ALTER DATABASE a RESET app.tenant",
+        "ALTER SYSTEM SET app.tenant = 1",
+        "ALTER FUNCTION f(int) SET app.tenant FROM CURRENT",
+        "CREATE OR REPLACE FUNCTION f() RETURNS int LANGUAGE sql SET app.tenant = '1' AS 'SELECT 1'",
+        "SELECT 1; CREATE PROCEDURE p() LANGUAGE sql SET work_mem = 1 SET app.tenant = '1' AS ''",
+    ] {
+        assert!(of(text).may_define_custom() && pin(text) == Some("a custom setting"), "{text}");
+    }
+    for text in [
+        "ALTER ROLE a SET search_path = app.tenant",
+        "ALTER TABLE app.t ALTER a SET DEFAULT app.f()",
+        "ALTER TABLE t SET (toast.autovacuum_enabled = off)",
+        "CREATE TABLE t (a int); UPDATE t SET app.a = 1",
+        "CREATE FUNCTION f() RETURNS int LANGUAGE sql SET work_mem = 1 AS 'SET app.tenant = 1'",
+    ] {
+        assert!(!of(text).may_define_custom() && pin(text).is_none(), "{text}");
+    }
+}
+
+#[test]
 fn the_schema_of_temporary_tables_pins_in_every_notation() {
     for text in [
         "SET search_path = pg_temp, public",
