@@ -103,7 +103,12 @@ impl SessionEndObserver {
 
     fn read_payload(&mut self, Piece { mut bytes, is_last }: Piece<'_>) {
         if let Payload::Statement(string_syntax) = self.payload {
-            let Some(end) = bytes.iter().position(|byte| *byte == 0) else { return };
+            let Some(end) = bytes.iter().position(|byte| *byte == 0) else {
+                if is_last {
+                    self.payload = Payload::Other;
+                }
+                return;
+            };
             bytes = &bytes[end + 1..];
             self.payload = Payload::Text(string_syntax);
         }
@@ -118,6 +123,8 @@ impl SessionEndObserver {
                     if !LARGE_OBJECT_FUNCTIONS.contains(&u32::from_be_bytes(*number)) {
                         self.reason = Some(FUNCTION_CALL);
                     }
+                    self.payload = Payload::Other;
+                } else if is_last {
                     self.payload = Payload::Other;
                 }
             }
