@@ -1,5 +1,9 @@
 //! Messages that the server refuses, and names of any length.
 
+use ciphertoll_wire::postgres::Param;
+use ciphertoll_wire::postgres::column::ValueFormat;
+use ciphertoll_wire::postgres::command::{encode_bind, encode_execute};
+
 use super::followed::{Fixture, describe, execute, parse, query, sync};
 
 const ANSWERS: &[u8] = b"1\0\0\0\x04t\0\0\0\x06\0\0n\0\0\0\x04Z\0\0\0\x05I";
@@ -44,6 +48,19 @@ fn messages_that_cannot_be_read_are_forwarded_and_nothing_waits() {
     }
     let mut fixture = Fixture::default();
     assert_eq!(fixture.up(&message(b'Q', b""), 1), message(b'Q', b""));
+}
+
+#[test]
+fn a_portal_is_known_by_the_first_63_bytes_of_its_name() {
+    let mut fixture = Fixture::default();
+    let mut batch = parse("", "SET a = 1");
+    encode_bind(&mut batch, &"p".repeat(70), "", &[] as &[Param<'_>], ValueFormat::Text).unwrap();
+    encode_execute(&mut batch, &"p".repeat(65), 0).unwrap();
+    batch.extend(sync());
+    assert_eq!(fixture.up(&batch, 1000), batch);
+    let answers = [b"1\0\0\0\x042\0\0\0\x04C\0\0\0\x08SET\0", READY].concat();
+    assert_eq!(fixture.down(&answers, 1000), answers);
+    assert_eq!(fixture.follow.settle().expect("effects").settings, [b"a".to_vec()]);
 }
 
 #[test]

@@ -217,7 +217,7 @@ impl Effects {
         if self.local_custom.iter().any(|known| known.eq_ignore_ascii_case(name)) {
             return;
         }
-        if name.len() >= MAX_TOKEN_BYTES {
+        if is_unknown_to_server(name) {
             self.pins("a setting with a long name");
         } else if self.local_custom.len() < MAX_SETTINGS {
             self.local_custom.push(name.to_vec());
@@ -237,7 +237,7 @@ impl Effects {
             // Statements prepared before it would change their meaning if prepared again.
             self.pins("standard_conforming_strings");
         }
-        if name.len() >= MAX_TOKEN_BYTES {
+        if is_unknown_to_server(name) {
             self.pins("a setting with a long name");
         } else if self.settings.len() < MAX_SETTINGS {
             self.settings.push(name.to_vec());
@@ -287,6 +287,11 @@ impl Effects {
         };
         self.constants = self.constants.max(constants);
     }
+}
+
+/// Whether the server may know a setting by another name: by a part of this one.
+fn is_unknown_to_server(name: &[u8]) -> bool {
+    name.len() >= MAX_TOKEN_BYTES || name.len() > MAX_NAME_BYTES && !name.is_ascii()
 }
 
 /// Whether the value of a string may depend on settings, whatever its type: dates, times and amounts have digits,

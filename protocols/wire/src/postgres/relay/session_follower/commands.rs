@@ -374,8 +374,10 @@ impl Followed<'_> {
             }
             self.follower.notes_portals = true;
         }
-        let note =
-            self.follower.notes_portals.then(|| Box::new(Note::Bind { portal: portal.to_vec(), statement }));
+        let note = self
+            .follower
+            .notes_portals
+            .then(|| Box::new(Note::Bind { portal: key(portal).to_vec(), statement }));
         Ok(MessageAction::Forward(note))
     }
 
@@ -398,7 +400,7 @@ impl Followed<'_> {
             Read::Incomplete => return MessageAction::NeedInput,
             Read::Unreadable => return FORWARD,
         };
-        MessageAction::Forward(Some(Box::new(Note::Execute { portal: portal.to_vec() })))
+        MessageAction::Forward(Some(Box::new(Note::Execute { portal: key(portal).to_vec() })))
     }
 
     fn begin_describe(

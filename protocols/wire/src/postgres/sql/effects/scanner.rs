@@ -3,7 +3,9 @@
 use crate::postgres::codec::text_rules::StringSyntax;
 use crate::postgres::sql::{
     data_access,
-    effects::{Discard, Effects, NameUse, NamedStatements, Remains, SetConfig, StatementVerb},
+    effects::{
+        Discard, Effects, MAX_NAME_BYTES, NameUse, NamedStatements, Remains, SetConfig, StatementVerb,
+    },
     lexer::{Lexer, Token, TokenText, append},
 };
 
@@ -238,7 +240,9 @@ impl EffectsScanner {
             self.name.quoting = Quoting::Bare;
             self.name.text.clear();
         }
-        append(&mut self.name.text, part);
+        // As servers do. Where they cut one that is not ASCII depends on the encoding.
+        let is_cut = part.len() > MAX_NAME_BYTES && part.is_ascii();
+        append(&mut self.name.text, if is_cut { &part[..MAX_NAME_BYTES] } else { part });
         self.name.state = NameState::Part;
         if quoting == Quoting::Quoted {
             self.name.quoting = Quoting::Quoted;

@@ -223,6 +223,18 @@ fn settings_of_a_transaction_do_not_follow() {
 }
 
 #[test]
+fn servers_cut_each_part_of_a_name() {
+    let long = "a".repeat(70);
+    let cut = |prefix: &str, bytes: usize| [format!("{prefix}{}", "a".repeat(bytes)).into_bytes()];
+    assert_eq!(of(&format!("SET app.{long} = 1")).settings, cut("app.", 63));
+    assert_eq!(of(&format!("SET \"app.{long}\" = 1")).settings, cut("app.", 59));
+    assert_eq!(of(&format!("RESET {long}")).settings, cut("", 63));
+    assert_eq!(of(&format!("SET LOCAL app.{long} = 1")).local_custom, cut("app.", 63));
+    let text = format!("SET app.{} = 1", "é".repeat(35));
+    assert_eq!(pin(&text), Some("a setting with a long name"), "where the server cuts it is not known");
+}
+
+#[test]
 fn definitions_may_define_custom_settings() {
     for text in [
         "ALTER ROLE a SET app.tenant = '1'",
