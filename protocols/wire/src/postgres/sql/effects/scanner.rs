@@ -141,7 +141,11 @@ enum StatementState {
     SetLocal,
     Reset,
     Prepare,
+    /// After `PREPARE TRANSACTION`: a literal follows, unless that is the name of a statement.
+    PrepareTransaction,
     Deallocate,
+    /// After `DEALLOCATE PREPARE`: a name follows, unless that is the name of a statement.
+    DeallocatePrepare,
     Discard,
     Declare,
     /// After `WITH` in a `DECLARE`.
@@ -149,7 +153,10 @@ enum StatementState {
     /// The explained statement may be executed.
     Explain,
     Create,
+    /// After `INTO`: the name of a table that is created.
     Into,
+    /// After the `INTO` of a statement that adds rows to a table.
+    Target,
 }
 
 impl TextReader {
@@ -168,6 +175,7 @@ impl TextReader {
         let Self { lexer, scanner } = self;
         lexer.end(&mut |token| scanner.token(token));
         scanner.end_name(None);
+        scanner.end_key_words(None);
         std::mem::take(&mut scanner.effects)
     }
 }
@@ -180,6 +188,7 @@ impl EffectsScanner {
             Token::Sign(b'.') if self.name.state == NameState::Part => self.name.state = NameState::Dot,
             token => {
                 self.end_name(Some(token));
+                self.end_key_words(Some(token));
                 self.argument(token);
                 match token {
                     Token::Sign(b';') => self.statement = StatementState::Begin,
@@ -195,6 +204,21 @@ impl EffectsScanner {
                 }
             }
         }
+    }
+
+    /// Key words that turn out to be the name of a statement, as another token than a name follows.
+    fn end_key_words(&mut self, next: Option<Token<'_>>) {
+        self.statement = match (self.statement, next) {
+            (StatementState::PrepareTransaction, Some(Token::Literal(_) | Token::LongLiteral)) => {
+                StatementState::Other
+            }
+            (StatementState::PrepareTransaction, _) => prepares(b"transaction", &mut self.effects),
+            (StatementState::DeallocatePrepare, _) => {
+                self.effects.deallocate(b"prepare");
+                StatementState::Other
+            }
+            (statement, _) => statement,
+        };
     }
 
     /// Reads the arguments of `set_config` up to the comma behind the name of the setting.
@@ -290,8 +314,10 @@ impl EffectsScanner {
             effects.remains = Remains::Anything;
             effects.pins("an UPDATE of pg_settings");
         }
-        self.statement =
+        let next_statement =
             if is_bare { self::next(statement, name, effects) } else { named(statement, name, effects) };
+        let adds_rows = last_word == LastWord::AddsRows && next_statement == StatementState::Into;
+        self.statement = if adds_rows { StatementState::Target } else { next_statement };
         // A quoted name may be a column.
         if is_bare || next == Some(Token::Sign(b'(')) || name.contains(&b'.') {
             word_effects(name, effects);
@@ -310,7 +336,7 @@ impl EffectsScanner {
             return self.last_word == LastWord::AddsRows;
         }
         // The columns of an `INSERT INTO table (…)`.
-        let is_target = self.statement == StatementState::Into;
+        let is_target = matches!(self.statement, StatementState::Into | StatementState::Target);
         let is_before_parenthesis = next == Some(Token::Sign(b'('));
         !is_before_parenthesis || is_target || is_bare && data_access::is_plain_before_parenthesis(name)
     }
@@ -320,8 +346,8 @@ impl EffectsScanner {
 fn next(statement: StatementState, word: &[u8], effects: &mut Effects) -> StatementState {
     match (statement, word) {
         (StatementState::Begin, _) => first(word, effects),
-        (StatementState::Set, b"transaction" | b"constraints")
-        | (StatementState::Prepare, b"transaction") => StatementState::Other,
+        (StatementState::Set, b"transaction" | b"constraints") => StatementState::Other,
+        (StatementState::Prepare, b"transaction") => StatementState::PrepareTransaction,
         (StatementState::Set, b"local") => StatementState::SetLocal,
         (StatementState::SetLocal, _) => local(word, effects),
         (StatementState::Set, b"session") => StatementState::SetSession,
@@ -329,17 +355,14 @@ fn next(statement: StatementState, word: &[u8], effects: &mut Effects) -> Statem
             setting(word, effects);
             after_name(word)
         }
-        (StatementState::Prepare, _) => {
-            effects.names(NameUse::Mentions, word);
-            effects.pins("PREPARE");
-            StatementState::Other
-        }
-        (StatementState::Deallocate, b"prepare") => StatementState::Deallocate,
-        (StatementState::Deallocate, b"all") => {
+        (StatementState::Prepare, name) => prepares(name, effects),
+        (StatementState::PrepareTransaction, _) => prepares(b"transaction", effects),
+        (StatementState::Deallocate, b"prepare") => StatementState::DeallocatePrepare,
+        (StatementState::Deallocate | StatementState::DeallocatePrepare, b"all") => {
             effects.deallocate_all();
             StatementState::Other
         }
-        (StatementState::Deallocate, name) => {
+        (StatementState::Deallocate | StatementState::DeallocatePrepare, name) => {
             effects.deallocate(name);
             StatementState::Other
         }
@@ -362,9 +385,19 @@ fn next(statement: StatementState, word: &[u8], effects: &mut Effects) -> Statem
         (StatementState::Other | StatementState::Into | StatementState::Explain, b"into") => {
             StatementState::Into
         }
-        (StatementState::Discard | StatementState::Create | StatementState::Into, _) => StatementState::Other,
+        (
+            StatementState::Discard | StatementState::Create | StatementState::Into | StatementState::Target,
+            _,
+        ) => StatementState::Other,
         (other, _) => other,
     }
+}
+
+/// A statement of this name is prepared.
+fn prepares(name: &[u8], effects: &mut Effects) -> StatementState {
+    effects.names(NameUse::Mentions, name);
+    effects.pins("PREPARE");
+    StatementState::Other
 }
 
 /// The state after the name of a setting.
@@ -417,15 +450,12 @@ fn named(statement: StatementState, name: &[u8], effects: &mut Effects) -> State
             after_name(name)
         }
         StatementState::SetLocal => local(name, effects),
-        StatementState::Deallocate => {
+        StatementState::Deallocate | StatementState::DeallocatePrepare => {
             effects.deallocate(name);
             StatementState::Other
         }
-        StatementState::Prepare => {
-            effects.names(NameUse::Mentions, name);
-            effects.pins("PREPARE");
-            StatementState::Other
-        }
+        StatementState::Prepare => prepares(name, effects),
+        StatementState::Target => StatementState::Other,
         other => other,
     }
 }

@@ -199,6 +199,12 @@ fn statements_that_sql_names_are_found() {
         ("DEALLOCATE S1", Mentions, "s1"),
         ("PREPARE s1 AS SELECT 1", Mentions, "s1"),
         ("PREPARE \"s1\" (int) AS SELECT 1", Mentions, "s1"),
+        ("PREPARE transaction AS SELECT 1", Mentions, "transaction"),
+        ("PREPARE Transaction(int) AS SELECT 1", Mentions, "transaction"),
+        ("EXECUTE transaction", Executes, "transaction"),
+        ("DEALLOCATE prepare", Mentions, "prepare"),
+        ("DEALLOCATE PREPARE s1", Mentions, "s1"),
+        ("DEALLOCATE PREPARE prepare", Mentions, "prepare"),
     ] {
         let expected = NamedStatements::These(vec![(name_use, name.as_bytes().to_vec())]);
         assert_eq!(of(text).named, expected, "{text}");
@@ -220,6 +226,30 @@ fn settings_of_a_transaction_do_not_follow() {
     }
     assert_eq!(of("SET LOCAL app.tenant = '7'; SET LOCAL work_mem = 1").local_custom, [b"app.tenant"]);
     assert_eq!(of("SET LOCAL \"app\".\"tenant\" = '7'").local_custom, [b"app.tenant"]);
+}
+
+#[test]
+fn key_words_may_be_names() {
+    for text in [
+        "PREPARE transaction AS SELECT 1",
+        "PREPARE transaction (int) AS SELECT 1",
+        "PREPARE transaction /* it */ AS SELECT 1",
+    ] {
+        assert_eq!(pin(text), Some("PREPARE"), "{text}");
+    }
+    for text in [
+        "PREPARE TRANSACTION 'a'",
+        "PREPARE TRANSACTION $$a$$",
+        "INSERT INTO temp VALUES (1)",
+        "INSERT INTO temp (a) SELECT 1",
+        "EXPLAIN INSERT INTO temporary VALUES (1)",
+        "WITH a AS (SELECT 1) INSERT INTO temp SELECT * FROM a",
+        "MERGE INTO temp USING s ON a = b WHEN MATCHED THEN DELETE",
+    ] {
+        assert_eq!(pin(text), None, "{text}");
+    }
+    assert_eq!(pin("INSERT INTO temp VALUES (1); SELECT 1 INTO TEMP t"), Some("a temporary table"));
+    assert_eq!(of("INSERT INTO temp (a) VALUES (1)").remains, Remains::Nothing);
 }
 
 #[test]
