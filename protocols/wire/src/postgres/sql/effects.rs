@@ -7,7 +7,7 @@
 mod scanner;
 
 use crate::postgres::codec::text_rules::StringSyntax;
-use crate::postgres::sql::lexer::MAX_TOKEN_BYTES;
+use crate::postgres::sql::{lexer::MAX_TOKEN_BYTES, relative_times::has_relative_time};
 
 pub(crate) use scanner::ArrivingText;
 pub use scanner::TextReader;
@@ -21,8 +21,6 @@ pub(crate) const MAX_NAME_BYTES: usize = 63;
 /// Settings of the current transaction, however they are set.
 const OF_TRANSACTIONS: [&[u8]; 3] =
     [b"transaction_isolation", b"transaction_read_only", b"transaction_deferrable"];
-/// Words with which a date or a time is relative to the current one.
-const RELATIVE_TIMES: [&[u8]; 4] = [b"now", b"today", b"tomorrow", b"yesterday"];
 
 /// Settings on which the values of constants depend, which a server reads when it prepares a statement.
 pub const OF_CONSTANTS: [&str; 9] = [
@@ -280,7 +278,7 @@ impl Effects {
 
     fn has_constant(&mut self, text: Option<&[u8]>) {
         let constants = match text {
-            Some(text) if is_relative_time(text) => Constants::OfTheTime,
+            Some(text) if has_relative_time(text) => Constants::OfTheTime,
             Some(text) if !depends_on_settings(text) => return,
             Some(_) => Constants::OfSettings,
             None => Constants::OfTheTime,
@@ -299,13 +297,6 @@ fn is_unknown_to_server(name: &[u8]) -> bool {
 fn depends_on_settings(text: &[u8]) -> bool {
     let matters = |byte: &u8| byte.is_ascii_digit() || matches!(byte, b'{' | b'<' | 0x80..);
     text.iter().any(matters) || text.trim_ascii().eq_ignore_ascii_case(b"allballs")
-}
-
-/// Whether a string can be a time that is relative to the current one.
-fn is_relative_time(text: &[u8]) -> bool {
-    let text = text.trim_ascii_start();
-    let end = text.iter().position(|byte| !byte.is_ascii_alphabetic()).unwrap_or(text.len());
-    RELATIVE_TIMES.iter().any(|word| text[..end].eq_ignore_ascii_case(word))
 }
 
 #[cfg(test)]

@@ -198,8 +198,9 @@ impl EffectsScanner {
                         self.effects.pins(reason);
                     }
                     Token::Literal(text) => self.literal(text),
-                    // The server refuses it as a name, and as a time.
-                    Token::LongLiteral => self.literal(Some(b"0")),
+                    Token::LongLiteral { has_time: true } => self.literal(None),
+                    // The server refuses it as a name.
+                    Token::LongLiteral { has_time: false } => self.literal(Some(b"0")),
                     _ => {}
                 }
             }
@@ -209,7 +210,7 @@ impl EffectsScanner {
     /// Key words that turn out to be the name of a statement, as another token than a name follows.
     fn end_key_words(&mut self, next: Option<Token<'_>>) {
         self.statement = match (self.statement, next) {
-            (StatementState::PrepareTransaction, Some(Token::Literal(_) | Token::LongLiteral)) => {
+            (StatementState::PrepareTransaction, Some(Token::Literal(_) | Token::LongLiteral { .. })) => {
                 StatementState::Other
             }
             (StatementState::PrepareTransaction, _) => prepares(b"transaction", &mut self.effects),

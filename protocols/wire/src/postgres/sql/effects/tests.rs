@@ -323,7 +323,7 @@ fn an_update_of_the_settings_pins() {
 fn constants_may_depend_on_settings_and_on_the_time() {
     for (text, constants) in [
         ("SELECT 1, $1", Constants::None),
-        ("SELECT 'a', 'nowhere', 'a now'", Constants::None),
+        ("SELECT 'a', 'nowhere', 'renown', 'the-days'", Constants::None),
         ("SELECT '1 day'::interval", Constants::OfSettings),
         ("SELECT time with time zone 'allballs'", Constants::OfSettings),
         ("SELECT '{NULL}'::text[]", Constants::OfSettings),
@@ -332,9 +332,27 @@ fn constants_may_depend_on_settings_and_on_the_time() {
         ("SELECT date ' Tomorrow 12:00'", Constants::OfTheTime),
         ("SELECT E'n\\x6fw'::timestamptz", Constants::OfTheTime),
         ("SELECT $$today$$::date", Constants::OfTheTime),
+        ("SELECT '{now}'::timestamptz[]", Constants::OfTheTime),
+        ("SELECT '{\"NOW\"}'::timestamptz[]", Constants::OfTheTime),
+        ("SELECT '{infinity,n\\ow}'::timestamptz[]", Constants::OfTheTime),
+        ("SELECT '[infinity,\"no\"w)'::tstzrange", Constants::OfTheTime),
+        ("SELECT '[now,infinity)'::tstzrange", Constants::OfTheTime),
+        ("SELECT '(a,now)'::t", Constants::OfTheTime),
+        ("SELECT '10:00 today'::timestamptz", Constants::OfTheTime),
+        ("SELECT '10:00today'::timestamptz", Constants::OfTheTime),
+        ("SELECT 'today10:00'::timestamptz", Constants::OfTheTime),
+        ("SELECT 'to'\n'day'::date", Constants::OfTheTime),
+        ("SELECT N'today'::date", Constants::OfTheTime),
+        ("SELECT U&'\\0074oday'::date", Constants::OfTheTime),
     ] {
         assert_eq!(of(text).constants, constants, "{text}");
     }
+    let long = |list: &str, last: &str| of(&format!("SELECT '{{{list}{last}}}'::timestamptz[]")).constants;
+    for bytes in [100, 200, 10_000] {
+        assert_eq!(long(&"infinity,".repeat(bytes / 9), "now"), Constants::OfTheTime);
+        assert_eq!(long(&"infinity,".repeat(bytes / 9), "no"), Constants::OfSettings);
+    }
+    assert_eq!(long(&"infinity,".repeat(10_000), "a"), Constants::OfTheTime, "it is not searched");
 }
 
 proptest! {
