@@ -64,6 +64,16 @@ fn a_portal_is_known_by_the_first_63_bytes_of_its_name() {
 }
 
 #[test]
+fn a_statement_that_executes_another_one_is_not_described() {
+    let mut fixture = Fixture::default();
+    let batch = [parse("x", "EXECUTE f"), sync()].concat();
+    assert_eq!(fixture.up(&batch, 1000), batch);
+    let answers = [b"1\0\0\0\x04", READY].concat();
+    assert_eq!(fixture.down(&answers, 1000), answers);
+    assert!(fixture.follow.settle().expect("effects").pin.is_some());
+}
+
+#[test]
 fn names_may_have_any_length() {
     for bytes in [63, 64, 4095, 4096, 5000, 0x1_0000, 0x2_0000] {
         let name = "n".repeat(bytes);

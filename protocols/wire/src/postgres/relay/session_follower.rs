@@ -49,6 +49,7 @@ pub(crate) enum MessageAction {
 /// connection.
 const MAX_STATEMENT_BYTES: usize = 8 << 20;
 const LONG_STATEMENTS: &str = "prepared statements that are too long";
+const NOT_PORTABLE: &str = "a prepared statement with a constant such as 'now', or that executes another one";
 
 /// The messages that a server has not answered, with what they will change.
 pub(crate) type FollowedModel = BackendModel<Option<Box<Note>>>;

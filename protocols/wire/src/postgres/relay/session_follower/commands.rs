@@ -15,7 +15,8 @@ use crate::postgres::{
         backend_model::SentKind,
         session_follower::{
             BatchEnd, BatchExecution, Followed, FollowedModel, LONG_STATEMENTS, MAX_STATEMENT_BYTES,
-            MessageAction, PayloadReader, Reading, Speculation, Undescribed, Wait, left_by_parse,
+            MessageAction, NOT_PORTABLE, PayloadReader, Reading, Speculation, Undescribed, Wait,
+            left_by_parse,
             names::{BindNames, Read, ReferencedName, name_at, referenced_name},
             notes::{DescribeNote, DescribePurpose, Failure, Note, QueryNote},
             own_messages::describe,
@@ -153,6 +154,11 @@ impl Followed<'_> {
                 Ok(Some(MessageAction::NeedInput))
             }
             Some(false) => Ok(None),
+            Some(true) if last.statement.effects.named.executes_any() => {
+                // What it executes may not be describable. It cannot be prepared again in any case.
+                self.follower.pins(NOT_PORTABLE);
+                Ok(None)
+            }
             Some(true) => {
                 let mut insert = Vec::new();
                 put_of_statement(&mut insert, kind::DESCRIBE, &last.name)?;
