@@ -150,7 +150,7 @@ fn backslashes_follow_the_server_setting() {
 #[test]
 fn unreadable_texts_pin() {
     let long = format!("SELECT ${0}$ ' ${0}$", "a".repeat(200));
-    for text in [long.as_str(), "SET U&\"\\0061\" = 1", &format!("SET {}.b = 1", "a".repeat(200))] {
+    for text in [long.as_str(), "SET U&\"\\0061\" = 1", &format!("SET {0}.{0}.b = 1", "a".repeat(200))] {
         assert!(pin(text).is_some(), "{text}");
     }
 }
@@ -170,8 +170,10 @@ fn memory_does_not_grow_with_the_text() {
         assert!(many.deallocations.len() <= MAX_NAMED);
     }
     assert_eq!(of(&"DEALLOCATE ALL;".repeat(100_000)).deallocations, [Deallocation::All]);
-    let long = of(&format!("DEALLOCATE {}", "a".repeat(200)));
+    let long = of(&format!("DEALLOCATE {}", "é".repeat(100)));
     assert_eq!((long.named, long.pin.is_some()), (NamedStatements::Any, true));
+    let cut = Deallocation::Named("a".repeat(63).into_bytes());
+    assert_eq!(of(&format!("DEALLOCATE {}", "a".repeat(200))).deallocations, [cut]);
 }
 
 #[test]
