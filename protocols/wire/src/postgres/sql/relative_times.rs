@@ -6,7 +6,7 @@ use arrayvec::ArrayVec;
 const WORDS: [&[u8]; 4] = [b"now", b"today", b"tomorrow", b"yesterday"];
 /// One more than the longest of them.
 const WORD_BYTES: usize = 10;
-/// Bytes that are searched. A longer literal counts as one that has such a word.
+/// Bytes that are searched. A longer list counts as one that has such a word.
 const MAX_SEARCHED_BYTES: usize = 0x4000;
 
 /// Searches a literal that arrives in pieces.
@@ -15,11 +15,19 @@ pub(crate) struct RelativeTimes {
     /// The word that is being read, in lower case; longer words are cut.
     word: ArrayVec<u8, WORD_BYTES>,
     searched_bytes: usize,
+    is_list: bool,
     is_found: bool,
 }
 
 impl RelativeTimes {
+    /// The first piece has the beginning of the literal. Only if that is one of a list, later pieces are searched.
     pub(crate) fn read(&mut self, bytes: &[u8]) {
+        if self.searched_bytes == 0 {
+            self.is_list =
+                bytes.first().is_some_and(|byte| matches!(byte, b'{' | b'[' | b'(' | b' ' | b'\n'));
+        } else if !self.is_list {
+            return;
+        }
         self.searched_bytes = self.searched_bytes.saturating_add(bytes.len());
         if self.is_found || self.searched_bytes > MAX_SEARCHED_BYTES {
             self.is_found = true;

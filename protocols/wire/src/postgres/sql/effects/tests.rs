@@ -355,6 +355,8 @@ fn constants_may_depend_on_settings_and_on_the_time() {
         assert_eq!(long(&"infinity,".repeat(bytes / 9), "no"), Constants::OfSettings);
     }
     assert_eq!(long(&"infinity,".repeat(10_000), "a"), Constants::OfTheTime, "it is not searched");
+    let text = format!("SELECT 'words {}'", "and now ".repeat(10_000));
+    assert_eq!(of(&text.replacen("and now", "and then", 20)).constants, Constants::OfSettings, "no list");
 }
 
 proptest! {
