@@ -74,6 +74,19 @@ fn a_statement_that_executes_another_one_is_not_described() {
 }
 
 #[test]
+fn statements_that_a_long_text_names_are_prepared_first() {
+    let mut fixture = Fixture::default();
+    fixture.up(&[parse("s", "SELECT 1"), describe("s"), sync()].concat(), 1000);
+    fixture.down(ANSWERS, 1000);
+    let text = format!("SELECT '{}'; DEALLOCATE s", "x".repeat(9 << 20));
+    for message in [query(&text), parse("", &text)] {
+        fixture.moves();
+        let sent = fixture.up(&message, 1 << 20);
+        assert!(sent.starts_with(b"P\0\0\0") && sent[5..].starts_with(b"s\0"));
+    }
+}
+
+#[test]
 fn names_may_have_any_length() {
     for bytes in [63, 64, 4095, 4096, 5000, 0x1_0000, 0x2_0000] {
         let name = "n".repeat(bytes);

@@ -14,9 +14,9 @@ use crate::postgres::{
     relay::{
         backend_model::SentKind,
         session_follower::{
-            BatchEnd, BatchExecution, Followed, FollowedModel, LONG_STATEMENTS, MAX_STATEMENT_BYTES,
-            MessageAction, NOT_PORTABLE, PayloadReader, Reading, Speculation, Undescribed, Wait,
-            left_by_parse,
+            BatchEnd, BatchExecution, Followed, FollowedModel, LONG_STATEMENTS, MAX_HELD_BYTES,
+            MAX_STATEMENT_BYTES, MessageAction, NOT_PORTABLE, PayloadReader, Reading, Speculation,
+            Undescribed, Wait, left_by_parse,
             names::{BindNames, Read, ReferencedName, name_at, referenced_name},
             notes::{DescribeNote, DescribePurpose, Failure, Note, QueryNote},
             own_messages::describe,
@@ -178,7 +178,7 @@ impl Followed<'_> {
     ) -> Result<MessageAction, Error> {
         let string_syntax = self.follower.string_syntax(parameters);
         let mut error = None;
-        if self.prepared.lacks_any(self.statements) && header.payload_bytes <= MAX_STATEMENT_BYTES {
+        if self.prepared.lacks_any(self.statements) && header.payload_bytes <= MAX_HELD_BYTES {
             let Some(text) = payload_of(header, input) else { return Ok(MessageAction::NeedInput) };
             let mut effects = Effects::of(text.strip_suffix(b"\0").unwrap_or(text), string_syntax);
             self.add_executed(&mut effects, model);
@@ -289,7 +289,7 @@ impl Followed<'_> {
             Read::Unreadable => return Ok(FORWARD),
         };
         let string_syntax = self.follower.string_syntax(parameters);
-        if self.prepared.lacks_any(self.statements) && header.payload_bytes <= MAX_STATEMENT_BYTES {
+        if self.prepared.lacks_any(self.statements) && header.payload_bytes <= MAX_HELD_BYTES {
             let Some(payload) = payload_of(header, input) else { return Ok(MessageAction::NeedInput) };
             let text = payload.split(|byte| *byte == 0).nth(1).unwrap_or_default();
             let mut named = Effects::of(text, string_syntax).named;
