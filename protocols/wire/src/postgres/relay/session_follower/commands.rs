@@ -135,15 +135,15 @@ impl Followed<'_> {
                     ReferencedName::Statement(name) => key(name) != key(&last.name),
                     ReferencedName::Portal => true,
                 };
-                referenced_name(header, &input[HEADER_BYTES..]).is_unreadable_or(is_other)
+                referenced_name(header, &input[HEADER_BYTES..]).unreadable_or(is_other)
             }
             // It is used at once; the next transaction will most likely prepare its own.
             kind::BIND if last.name.is_empty() => {
                 let names = BindNames::parse(header, &input[HEADER_BYTES..]);
-                names.is_unreadable_or(|names| !names.statement.is_empty())
+                names.unreadable_or(|names| !names.statement.is_empty())
             }
             kind::PARSE if last.name.is_empty() => {
-                name_at(&input[HEADER_BYTES..], header).is_unreadable_or(|name| !name.is_empty())
+                name_at(&input[HEADER_BYTES..], header).unreadable_or(|name| !name.is_empty())
             }
             kind::QUERY => Some(!last.name.is_empty()),
             _ => Some(true),

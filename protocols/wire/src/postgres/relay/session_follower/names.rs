@@ -16,7 +16,7 @@ pub(crate) enum Read<T> {
 
 impl<T> Read<T> {
     /// Whether the message is as `is_so` says, or unreadable; `None` if it is incomplete.
-    pub(crate) fn is_unreadable_or(self, is_so: impl FnOnce(T) -> bool) -> Option<bool> {
+    pub(crate) fn unreadable_or(self, is_so: impl FnOnce(T) -> bool) -> Option<bool> {
         match self {
             Self::Done(value) => Some(is_so(value)),
             Self::Incomplete => None,
