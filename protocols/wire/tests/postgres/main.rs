@@ -10,6 +10,7 @@ mod copy;
 mod fake_server;
 mod followed;
 mod login;
+mod messages;
 mod pooled;
 mod prepared_again;
 mod recorded;

@@ -171,7 +171,7 @@ fn a_text_that_executes_a_statement_has_its_effects() {
         for (use_it, before) in [
             (query("EXECUTE a"), ""),
             ([parse("", "EXECUTE a"), execute(""), sync()].concat(), "12"),
-            ([parse("b", "EXECUTE a"), sync(), query("EXPLAIN ANALYZE EXECUTE b")].concat(), "1tnZ"),
+            ([parse("b", "EXECUTE a"), sync(), query("EXPLAIN ANALYZE EXECUTE b")].concat(), "1Z"),
         ] {
             let mut fixture = Fixture::default();
             fixture.up(&prepared(sql), 1000);

@@ -63,7 +63,8 @@ impl StartupParameters {
     pub fn read(message: &StartupMessage<'_>) -> Result<Self, Refusal> {
         let (mut user, mut database, mut in_options, mut settings) = (None, None, String::new(), Vec::new());
         for (name, value) in message.parameters() {
-            let (name, value) = (text(name)?, text(value)?);
+            let name = text(name)?;
+            let value = if name.eq_ignore_ascii_case(NAME) { client_name(value) } else { text(value)? };
             match name.as_str() {
                 "user" => user = Some(value),
                 "database" => database = Some(value),
@@ -278,8 +279,18 @@ fn text(bytes: &[u8]) -> Result<String, Refusal> {
         .map_err(|_| Refusal::new(Refusal::PROTOCOL, "the startup message is not valid UTF-8"))
 }
 
+/// The name of an application. Servers accept any bytes, and replace those that are not ASCII.
+fn client_name(bytes: &[u8]) -> String {
+    let replaced = |byte: &u8| if byte.is_ascii() { char::from(*byte) } else { '?' };
+    String::from_utf8(bytes.to_vec()).unwrap_or_else(|_| bytes.iter().map(replaced).collect())
+}
+
 fn refuse_replication(value: &str) -> Result<(), Refusal> {
-    if ["false", "off", "no", "0"].iter().any(|no| value.eq_ignore_ascii_case(no)) {
+    // Servers accept shorter forms, too.
+    if ["false", "fals", "fal", "fa", "f", "off", "of", "no", "n", "0"]
+        .iter()
+        .any(|no| value.eq_ignore_ascii_case(no))
+    {
         return Ok(());
     }
     let message = "this proxy does not support replication: connect to the server directly";

@@ -33,12 +33,18 @@ const SLOTS: &str =
     "SELECT count(*) FROM pg_replication_slots WHERE temporary AND active_pid = pg_backend_pid()";
 
 /// The proxy closes the connection after these. `$SELF` stands for a connection string of the server.
-const CLOSED: [Row; 21] = [
+const CLOSED: [Row; 24] = [
     row(&["SET app.tenant = '7'"], CUSTOM),
     row(&["BEGIN; SET LOCAL \"app\".tenant = '7'; ROLLBACK"], CUSTOM),
     // The client leaves within the transaction.
     row(&["BEGIN", "SET LOCAL app.tenant = '7'"], CUSTOM),
     row(&["SELECT set_config('app.' || 'tenant', '7', true)"], CUSTOM),
+    row(
+        &["BEGIN; CREATE FUNCTION f() RETURNS int LANGUAGE sql SET app.tenant = '7' AS 'SELECT 1'; ROLLBACK"],
+        CUSTOM,
+    ),
+    row(&["DO $$BEGIN SET app.tenant = '7'; END$$"], CUSTOM),
+    row(&["SELECT query_to_xml('SELECT set_config(''app.tenant'', ''7'', true)', true, true, '')"], CUSTOM),
     Row {
         from_version: 15,
         ..row(&["SELECT pg_backup_start('leak', true)"], "SELECT lsn IS NOT NULL FROM pg_backup_stop(false)")

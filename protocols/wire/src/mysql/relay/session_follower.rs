@@ -508,6 +508,7 @@ pub fn first_command_bytes(input: &[u8]) -> Option<usize> {
 /// empty command; a command of several packets counts as complete.
 pub fn has_answered_command(mut input: &[u8]) -> bool {
     while let Some((header, payload)) = packet::peek_header(input)
+        && header.length > 0
         && payload.first().is_some_and(|kind| is_silent(*kind))
         && let Some(rest) = input.get(HEADER_BYTES + header.length..)
     {

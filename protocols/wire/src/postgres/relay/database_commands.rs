@@ -190,7 +190,7 @@ impl CommandToken {
             Token::Word(word) => Self::Word(word.to_vec()),
             Token::Name(name) => Self::Name(name.to_vec()),
             Token::Literal(text) => Self::Literal(text.map(<[u8]>::to_vec)),
-            Token::LongLiteral => Self::Literal(None),
+            Token::LongLiteral { .. } => Self::Literal(None),
             Token::Sign(sign) => Self::Sign(sign),
             Token::Unclear(_) => Self::Unclear,
         }

@@ -1,7 +1,11 @@
 //! Finds what only the end of a session undoes: its connection cannot be handed on.
 
 use crate::postgres::{
-    codec::{kind, text_rules::StringSyntax},
+    codec::{
+        kind,
+        parameters::Parameters,
+        text_rules::{StringSyntax, TextEncoding},
+    },
     relay::framer::Piece,
     sql::{
         effects::{Effects, TextReader},
@@ -11,6 +15,8 @@ use crate::postgres::{
 
 const FUNCTION_CALL: &str = "a function that was called by its number";
 const CUSTOM_SETTING: &str = "a custom setting";
+/// A part of a character may look like a quote or a backslash.
+const UNREADABLE: &str = "texts in a client encoding that cannot be read byte by byte";
 /// Functions of the server for large objects, which libpq calls by number. Their state ends with the transaction.
 const LARGE_OBJECT_FUNCTIONS: [u32; 16] =
     [715, 764, 765, 767, 952, 953, 954, 955, 956, 957, 958, 964, 1004, 3170, 3171, 3172];
@@ -64,16 +70,27 @@ impl SessionEndObserver {
 
     /// The client starts a message.
     #[inline]
-    pub(crate) fn begin(&mut self, kind: u8, string_syntax: StringSyntax) {
+    pub(crate) fn begin(&mut self, kind: u8, parameters: &Parameters) {
         if self.reason.is_some() {
             return;
         }
+        let string_syntax = parameters.string_syntax();
         match kind {
+            kind::QUERY | kind::PARSE if parameters.encoding() == TextEncoding::Ambiguous => {
+                self.reads_ambiguous();
+            }
             kind::QUERY => self.payload = Payload::Text(string_syntax),
             kind::PARSE => self.payload = Payload::Statement(string_syntax),
             kind::FUNCTION_CALL => self.payload = Payload::Function(Vec::new()),
             _ => {}
         }
+    }
+
+    /// The server reads texts in an encoding whose characters may contain quotes.
+    #[cold]
+    pub(crate) fn reads_ambiguous(&mut self) {
+        self.reason.get_or_insert(UNREADABLE);
+        self.payload = Payload::Other;
     }
 
     /// Continues with the current message.
@@ -86,7 +103,12 @@ impl SessionEndObserver {
 
     fn read_payload(&mut self, Piece { mut bytes, is_last }: Piece<'_>) {
         if let Payload::Statement(string_syntax) = self.payload {
-            let Some(end) = bytes.iter().position(|byte| *byte == 0) else { return };
+            let Some(end) = bytes.iter().position(|byte| *byte == 0) else {
+                if is_last {
+                    self.payload = Payload::Other;
+                }
+                return;
+            };
             bytes = &bytes[end + 1..];
             self.payload = Payload::Text(string_syntax);
         }
@@ -101,6 +123,8 @@ impl SessionEndObserver {
                     if !LARGE_OBJECT_FUNCTIONS.contains(&u32::from_be_bytes(*number)) {
                         self.reason = Some(FUNCTION_CALL);
                     }
+                    self.payload = Payload::Other;
+                } else if is_last {
                     self.payload = Payload::Other;
                 }
             }
@@ -151,9 +175,9 @@ mod tests {
     use crate::postgres::codec::message::HEADER_BYTES;
 
     /// Why the connection must be closed after this message, whose payload arrives in pieces of this many bytes.
-    fn after(message: &[u8], piece_bytes: usize) -> Option<&'static str> {
+    fn after(message: &[u8], piece_bytes: usize, parameters: &Parameters) -> Option<&'static str> {
         let mut observer = SessionEndObserver::new(CustomSettings::Observed);
-        observer.begin(message[0], StringSyntax::Standard);
+        observer.begin(message[0], parameters);
         let payload = &message[HEADER_BYTES..];
         let mut left = payload.len();
         observer.read(Piece { bytes: b"", is_last: left == 0 });
@@ -164,13 +188,31 @@ mod tests {
         observer.reason()
     }
 
+    fn parameters(encoding: &[u8]) -> Parameters {
+        let mut parameters = Parameters::default();
+        parameters.set(b"standard_conforming_strings", b"on").unwrap();
+        parameters.set(b"client_encoding", encoding).unwrap();
+        parameters
+    }
+
+    fn query(sql: &str) -> Vec<u8> {
+        let mut out = Vec::new();
+        encode_query(&mut out, sql).unwrap();
+        out
+    }
+
+    #[test]
+    fn texts_in_an_ambiguous_encoding_may_leave_anything() {
+        let message = b"Q\0\0\0\x20select E'\x95\x5c'; set a.b='1'\0";
+        for encoding in ["SJIS", "SHIFT_JIS_2004", "BIG5", "GBK", "GB18030", "UHC", "JOHAB"] {
+            assert_eq!(after(message, 7, &parameters(encoding.as_bytes())), Some(UNREADABLE));
+        }
+        assert_eq!(after(&query("SELECT 'a'"), 7, &parameters(b"EUC_JP")), None);
+        assert_eq!(after(b"S\0\0\0\x04", 7, &parameters(b"SJIS")), None, "no text");
+    }
+
     #[test]
     fn messages_are_read_in_any_pieces() {
-        let query = |sql: &str| {
-            let mut out = Vec::new();
-            encode_query(&mut out, sql).unwrap();
-            out
-        };
         let parse = |name: &str, sql: &str| {
             let mut out = Vec::new();
             encode_parse(&mut out, name, sql, &[25, 25]).unwrap();
@@ -185,6 +227,8 @@ mod tests {
             (query("SET work_mem = 1"), None),
             (query("SET app.tenant = 1"), Some(CUSTOM_SETTING)),
             (query("BEGIN; SET LOCAL app.tenant = 1"), Some(CUSTOM_SETTING)),
+            (query("ALTER ROLE a SET app.tenant = 1"), Some(CUSTOM_SETTING)),
+            (query("ALTER ROLE a SET work_mem = 1"), None),
             (parse("", "SELECT set_config($1, $2, true)"), Some(CUSTOM_SETTING)),
             (query("SELECT set_config('app.tenant', '1', true)"), Some(CUSTOM_SETTING)),
             (query("SELECT set_config('work_mem', '1MB', true)"), None),
@@ -192,7 +236,8 @@ mod tests {
             (call(2085), Some(FUNCTION_CALL)),
         ] {
             for piece_bytes in 1..=message.len() {
-                assert_eq!(after(&message, piece_bytes), expected, "{}", String::from_utf8_lossy(&message));
+                let reason = after(&message, piece_bytes, &parameters(b"UTF8"));
+                assert_eq!(reason, expected, "{}", String::from_utf8_lossy(&message));
             }
         }
     }

@@ -12,6 +12,7 @@ use crate::{
             kind,
             message::{self, Header, MAX_GATHERED_PAYLOAD_BYTES},
             parameters::{AssumedSetting, Parameters, parse_parameter_status},
+            text_rules::TextEncoding,
             transaction::TransactionStatus,
         },
         error::Error,
@@ -231,7 +232,7 @@ impl PostgresRelay {
             }
             self.databases.begin(header.kind);
             self.remains.begin(header.kind, parameters.string_syntax());
-            self.session_end.begin(header.kind, parameters.string_syntax());
+            self.session_end.begin(header.kind, parameters);
             self.client_framer.begin(header, at);
         }
         Ok(result)
@@ -316,6 +317,10 @@ impl PostgresRelay {
             kind::PARAMETER_STATUS => {
                 let (name, value) = parse_parameter_status(payload)?;
                 parameters.set(name, value)?;
+                if parameters.encoding() == TextEncoding::Ambiguous {
+                    // Texts that are on their way are read so, too.
+                    self.session_end.reads_ambiguous();
+                }
                 return Ok(ReplyAction::Forward);
             }
             kind::READY_FOR_QUERY => {

@@ -7,7 +7,7 @@
 mod scanner;
 
 use crate::postgres::codec::text_rules::StringSyntax;
-use crate::postgres::sql::lexer::MAX_TOKEN_BYTES;
+use crate::postgres::sql::{lexer::MAX_TOKEN_BYTES, relative_times::has_relative_time};
 
 pub(crate) use scanner::ArrivingText;
 pub use scanner::TextReader;
@@ -21,8 +21,6 @@ pub(crate) const MAX_NAME_BYTES: usize = 63;
 /// Settings of the current transaction, however they are set.
 const OF_TRANSACTIONS: [&[u8]; 3] =
     [b"transaction_isolation", b"transaction_read_only", b"transaction_deferrable"];
-/// Words with which a date or a time is relative to the current one.
-const RELATIVE_TIMES: [&[u8]; 4] = [b"now", b"today", b"tomorrow", b"yesterday"];
 
 /// Settings on which the values of constants depend, which a server reads when it prepares a statement. It reports these.
 pub(crate) const REPORTED_OF_CONSTANTS: [&str; 5] =
@@ -47,7 +45,7 @@ pub struct Effects {
     pub local_custom: Vec<Vec<u8>>,
     /// Whether the text has a `DISCARD ALL`.
     pub discard: Discard,
-    /// Whether a function sets a setting whose name is not known, or has a dot.
+    /// Whether a function or a definition sets a setting whose name is not known, or has a dot.
     pub calls_set_config: SetConfig,
     pub constants: Constants,
     pub reading: ReadingChange,
@@ -242,7 +240,7 @@ impl Effects {
         if self.local_custom.iter().any(|known| known.eq_ignore_ascii_case(name)) {
             return;
         }
-        if name.len() >= MAX_TOKEN_BYTES {
+        if is_unknown_to_server(name) {
             self.pins("a setting with a long name");
         } else if self.local_custom.len() < MAX_SETTINGS {
             self.local_custom.push(name.to_vec());
@@ -265,7 +263,7 @@ impl Effects {
             // So rare that it is not worth a second way to read texts.
             self.pins("standard_conforming_strings");
         }
-        if name.len() >= MAX_TOKEN_BYTES {
+        if is_unknown_to_server(name) {
             self.pins("a setting with a long name");
         } else if self.settings.len() < MAX_SETTINGS {
             self.settings.push(name.to_vec());
@@ -312,7 +310,7 @@ impl Effects {
 
     fn has_constant(&mut self, text: Option<&[u8]>) {
         let constants = match text {
-            Some(text) if is_relative_time(text) => Constants::OfTheTime,
+            Some(text) if has_relative_time(text) => Constants::OfTheTime,
             Some(text) if !depends_on_settings(text) => return,
             Some(_) => Constants::OfSettings,
             None => Constants::OfTheTime,
@@ -321,18 +319,16 @@ impl Effects {
     }
 }
 
+/// Whether the server may know a setting by another name: by a part of this one.
+fn is_unknown_to_server(name: &[u8]) -> bool {
+    name.len() >= MAX_TOKEN_BYTES || name.len() > MAX_NAME_BYTES && !name.is_ascii()
+}
+
 /// Whether the value of a string may depend on settings, whatever its type: dates, times and amounts have digits,
 /// arrays braces, documents `<`. `allballs` is midnight in the session's time zone.
 fn depends_on_settings(text: &[u8]) -> bool {
     let matters = |byte: &u8| byte.is_ascii_digit() || matches!(byte, b'{' | b'<' | 0x80..);
     text.iter().any(matters) || text.trim_ascii().eq_ignore_ascii_case(b"allballs")
-}
-
-/// Whether a string can be a time that is relative to the current one.
-fn is_relative_time(text: &[u8]) -> bool {
-    let text = text.trim_ascii_start();
-    let end = text.iter().position(|byte| !byte.is_ascii_alphabetic()).unwrap_or(text.len());
-    RELATIVE_TIMES.iter().any(|word| text[..end].eq_ignore_ascii_case(word))
 }
 
 #[cfg(test)]

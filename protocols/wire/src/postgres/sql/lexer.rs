@@ -3,7 +3,7 @@
 
 use arrayvec::ArrayVec;
 
-use crate::postgres::codec::text_rules::StringSyntax;
+use crate::postgres::{codec::text_rules::StringSyntax, sql::relative_times::RelativeTimes};
 
 /// Longer names and strings are cut. A server's own names have at most 63 bytes.
 pub(crate) const MAX_TOKEN_BYTES: usize = 128;
@@ -27,7 +27,10 @@ pub(crate) enum Token<'a> {
     /// A string constant: its text, if it has no escapes.
     Literal(Option<&'a [u8]>),
     /// A string constant without escapes that is too long to be kept.
-    LongLiteral,
+    LongLiteral {
+        /// Whether it may contain a time that is relative to the current one.
+        has_time: bool,
+    },
     Sign(u8),
     /// A construct whose end depends on unknown settings.
     Unclear(&'static str),
@@ -42,6 +45,8 @@ pub(crate) struct Lexer {
     text: TokenText,
     /// Whether `text` is the complete value of the literal.
     literal: LiteralText,
+    /// What a literal contains that is too long for `text`.
+    times: RelativeTimes,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -123,7 +128,14 @@ const LONG_TAG: &str = "a dollar quote with a long tag";
 
 impl Lexer {
     pub(crate) fn new(string_syntax: StringSyntax) -> Self {
-        Self { string_syntax, state: LexerState::Plain, text: TokenText::new(), literal: LiteralText::Whole }
+        let times = RelativeTimes::default();
+        Self {
+            string_syntax,
+            state: LexerState::Plain,
+            text: TokenText::new(),
+            literal: LiteralText::Whole,
+            times,
+        }
     }
 
     pub(crate) fn read(&mut self, text: &[u8], emit: &mut impl FnMut(Token<'_>)) {
@@ -154,6 +166,7 @@ impl Lexer {
                 self.text[start..].make_ascii_lowercase();
             }
             LexerState::LineComment => {}
+            LexerState::Literal(_) => self.keep_literal(run),
             _ => append(&mut self.text, run),
         }
         rest
@@ -244,7 +257,7 @@ impl Lexer {
                 self.literal = LiteralText::Other;
                 self.state = LexerState::Escape(quote);
             }
-            _ => self.keep(byte),
+            _ => self.keep_literal(&[byte]),
         }
     }
 
@@ -252,7 +265,7 @@ impl Lexer {
     fn after_literal(&mut self, quote: Quote, gap: Gap, byte: u8, emit: &mut impl FnMut(Token<'_>)) {
         match (byte, gap) {
             (b'\'', Gap::None) if quote != Quote::Bits => {
-                self.keep(byte);
+                self.keep_literal(&[byte]);
                 self.state = LexerState::Literal(quote);
             }
             (b'\'', Gap::NewLine) => self.state = LexerState::Literal(quote),
@@ -270,7 +283,7 @@ impl Lexer {
     fn end_literal(&mut self, emit: &mut impl FnMut(Token<'_>)) {
         emit(match self.literal {
             LiteralText::Whole if self.text.len() < MAX_TOKEN_BYTES => Token::Literal(Some(&self.text)),
-            LiteralText::Whole => Token::LongLiteral,
+            LiteralText::Whole => Token::LongLiteral { has_time: self.times.end() },
             LiteralText::Other => Token::Literal(None),
         });
     }
@@ -395,6 +408,20 @@ impl Lexer {
 
     fn begin_dollar_quote(&mut self, end: Vec<u8>) {
         self.state = LexerState::DollarQuote { end, matched: 0 };
+    }
+
+    /// A part of a literal. What is not kept is searched.
+    fn keep_literal(&mut self, bytes: &[u8]) {
+        let was_full = self.text.is_full();
+        let kept_bytes = bytes.len().min(self.text.remaining_capacity());
+        append(&mut self.text, bytes);
+        if self.text.is_full() {
+            if !was_full {
+                self.times = RelativeTimes::default();
+                self.times.read(&self.text);
+            }
+            self.times.read(&bytes[kept_bytes..]);
+        }
     }
 
     #[inline]

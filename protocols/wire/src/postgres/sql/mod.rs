@@ -3,6 +3,7 @@
 pub(crate) mod data_access;
 pub(crate) mod effects;
 pub(crate) mod lexer;
+mod relative_times;
 pub(crate) mod unresettable;
 
 pub use super::codec::text_rules::StringSyntax;

@@ -41,7 +41,7 @@ static NAMES: NameSet<Meaning<Mark>, 37> = NameSet::of([
     ("utl_file", 0, Meaning::Leaves(ORAFCE)),
     ("plvdate", 0, Meaning::Leaves(ORAFCE)),
     ("plvsubst", 0, Meaning::Leaves(ORAFCE)),
-    ("set_config", 2, Meaning::Marks(Mark::Setter)),
+    ("set_config", 2, Meaning::Marks(Mark::SetConfig)),
     ("pg_settings", 0, Meaning::Marks(Mark::Setter)),
     ("query_to_xml", 4, Meaning::Marks(Mark::Executor)),
     ("crosstab", 0, Meaning::Marks(Mark::Executor)),
@@ -58,6 +58,7 @@ const HYPOPG: &str = "a hypothetical index";
 const VARIABLES: &str = "variables of pg_variables";
 const DEBUGGER: &str = "a debugger";
 const ORAFCE: &str = "state of orafce";
+const CUSTOM: &str = "a custom setting";
 const LIBRARY: &str = "LOAD";
 const UNICODE: &str = "a name with Unicode escapes";
 const COMPUTED: &str = "a text that is computed";
@@ -90,8 +91,10 @@ enum Expected {
     Nothing,
     /// After `LOAD` or `DO`: a literal.
     Literal(Mark),
-    /// After `SET`: the name of a setting.
+    /// After `SET` or `RESET`: the name of a setting.
     Setting,
+    /// After the first part of that name: a dot.
+    Dot,
     /// After `LANGUAGE`: its name.
     Language,
     /// After `U`: `&` and a quote.
@@ -109,7 +112,11 @@ pub(crate) enum Mark {
     SetSeed,
     /// The word alone.
     Seed,
+    /// What sets the setting that a value names.
     Setter,
+    SetConfig,
+    /// `SET` and the name of a custom setting.
+    SetCustom,
     /// `SET` and a comment.
     SetComment,
     Executor,
@@ -155,7 +162,9 @@ impl Findings for Words {
     }
 
     fn found(&self) -> Option<&'static str> {
-        let sets_any = self.has(Mark::Setter) || self.has(Mark::SetComment);
+        let sets_custom = self.has(Mark::SetConfig) || self.has(Mark::SetComment);
+        let sets_any = sets_custom || self.has(Mark::Setter);
+        let executes = self.has(Mark::Do) || self.has(Mark::Executor);
         let is_computed = self.has(Mark::Do) && (self.has(Mark::Execute) || self.has(Mark::Escape))
             || self.has(Mark::Executor) && (self.has(Mark::Parts) || self.has(Mark::Escape));
         let found = [
@@ -164,6 +173,7 @@ impl Findings for Words {
             (self.has(Mark::UnicodeName), UNICODE),
             (self.has(Mark::Do) && self.has(Mark::Language), LANGUAGE),
             (is_computed, COMPUTED),
+            (executes && (sets_custom || self.has(Mark::SetCustom)), CUSTOM),
         ];
         found.into_iter().find_map(|(is_found, reason)| is_found.then_some(reason))
     }
@@ -177,10 +187,11 @@ impl TakeWords for Words {
         match word {
             b"load" if may_begin => self.expected = Expected::Literal(Mark::Load),
             b"do" if may_begin => self.expected = Expected::Literal(Mark::Do),
-            b"set" if may_begin => self.expected = Expected::Setting,
+            b"set" | b"reset" if may_begin => self.expected = Expected::Setting,
             b"session" | b"local" if expected == Expected::Setting => self.expected = expected,
             b"seed" if expected == Expected::Setting => self.mark(Mark::SetSeed),
             b"seed" => self.mark(Mark::Seed),
+            _ if expected == Expected::Setting => self.expected = Expected::Dot,
             b"execute" => self.mark(Mark::Execute),
             b"language" => {
                 if expected == Expected::Literal(Mark::Do) {
@@ -207,6 +218,7 @@ impl TakeWords for Words {
             (Expected::Literal(mark), b'\'' | b'$' | b'\\') => Some(mark),
             (Expected::Literal(mark), _) if begins_comment => Some(mark),
             (Expected::Setting, _) if begins_comment => Some(Mark::SetComment),
+            (Expected::Dot, b'.') => Some(Mark::SetCustom),
             (Expected::Language, _) if begins_comment => Some(Mark::Language),
             (Expected::UnicodeQuote, b'\'' | b'"') => Some(Mark::UnicodeName),
             _ => None,

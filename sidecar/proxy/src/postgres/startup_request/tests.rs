@@ -100,12 +100,33 @@ fn a_date_style_keeps_what_a_later_one_does_not_name() {
 fn requests_that_cannot_be_granted_are_refused() {
     let state = |parameters: &[(&str, &str)]| request(parameters).unwrap_err().sqlstate;
     assert_eq!(state(&[("database", "x")]), Refusal::WHO);
-    for mode in ["true", "database", "1", "anything"] {
+    for mode in ["false", "FALS", "f", "of", "off", "n", "no", "0"] {
+        assert!(request(&[("user", "a"), ("replication", mode)]).is_ok(), "{mode}");
+    }
+    for mode in ["o", "true", "database", "1", "anything"] {
         assert_eq!(state(&[("user", "a"), ("replication", mode)]), Refusal::UNSUPPORTED);
     }
     for text in ["-W 5", "x", "-c", "-c x", "--"] {
         assert_eq!(state(&[("user", "a"), ("options", text)]), Refusal::UNSUPPORTED, "{text}");
     }
+}
+
+#[test]
+fn the_name_of_an_application_may_have_any_bytes() {
+    let message = |name: &str| {
+        let mut bytes = Vec::new();
+        encode_startup(&mut bytes, &[("user", "app"), (name, "caf!")]).unwrap();
+        let at = bytes.iter().position(|byte| *byte == b'!').unwrap();
+        bytes[at] = 0xe9;
+        bytes
+    };
+    let read = |bytes: &[u8]| match read_startup(&mut &*bytes).unwrap() {
+        Some(Startup::Login(message)) => StartupParameters::read(&message),
+        other => panic!("{other:?}"),
+    };
+    let parameters = read(&message("application_name")).unwrap();
+    assert_eq!(parameters.settings, [("application_name".to_owned(), "caf?".to_owned())]);
+    assert_eq!(read(&message("app.name")).unwrap_err().sqlstate, Refusal::PROTOCOL);
 }
 
 #[test]

@@ -573,6 +573,7 @@ fn a_command_behind_one_without_an_answer_is_answered() {
         (reset, true),
         // An empty command, and the first packet of a long one.
         (vec![0; 4], true),
+        (b"\0\0\0\0\x18\0\0\0\x03SELECT".to_vec(), true),
         (vec![0xff, 0xff, 0xff, 0, 3], true),
     ] {
         assert_eq!(has_answered_command(&input), is_answered, "{input:?}");

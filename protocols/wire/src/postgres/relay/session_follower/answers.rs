@@ -14,7 +14,7 @@ use crate::postgres::{
     relay::{
         backend_model::{CopyFailure, Sent, SentKind},
         session_follower::{
-            BatchEnd, Followed, FollowedModel, SessionFollower, Speculation, Wait,
+            BatchEnd, Followed, FollowedModel, NOT_PORTABLE, SessionFollower, Speculation, Wait,
             constants::{READ_WITH_UNKNOWN, read_alike},
             notes::{DescribeNote, DescribePurpose, Failure, Note},
             own_messages::{UNUSED_NAME, close, put_refusal},
@@ -33,8 +33,6 @@ const DEALLOCATE_ALL: &[u8] = b"DEALLOCATE ALL\0";
 const MAX_TAG_BYTES: usize = DEALLOCATE_ALL.len() + 1;
 /// There is no such prepared statement (`invalid_sql_statement_name`).
 const NO_SUCH_STATEMENT: [u8; 5] = *b"26000";
-
-const NOT_PORTABLE: &str = "a prepared statement with a constant such as 'now', or that executes another one";
 
 /// What to do with a server's message.
 #[derive(Debug, Clone, PartialEq, Eq)]

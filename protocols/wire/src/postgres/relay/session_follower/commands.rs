@@ -15,11 +15,11 @@ use crate::postgres::{
     relay::{
         backend_model::SentKind,
         session_follower::{
-            BatchEnd, BatchExecution, Followed, FollowedModel, LONG_STATEMENTS, MAX_STATEMENT_BYTES,
-            MessageAction, PayloadReader, Speculation, Undescribed, Wait,
+            BatchEnd, BatchExecution, Followed, FollowedModel, LONG_STATEMENTS, MAX_HELD_BYTES,
+            MAX_STATEMENT_BYTES, MessageAction, NOT_PORTABLE, PayloadReader, Speculation, Undescribed, Wait,
             constants::READ_WITH_UNKNOWN,
             left_by_parse,
-            names::{BindNames, ReferencedName, name_at, referenced_name},
+            names::{BindNames, Read, ReferencedName, name_at, referenced_name},
             notes::{DescribeNote, DescribePurpose, Failure, Note, QueryNote},
             own_messages::describe,
             provision::{Executes, Prepared},
@@ -67,9 +67,9 @@ impl Followed<'_> {
             kind::DESCRIBE => return self.begin_describe(header, input, parameters, model),
             kind::EXECUTE => {
                 self.follower.batch = BatchExecution::HasExecuted;
-                return self.begin_execute(header, input);
+                return Ok(self.begin_execute(header, input));
             }
-            kind::CLOSE => return begin_close(header, input),
+            kind::CLOSE => return Ok(begin_close(header, input)),
             _ => {}
         }
         Ok(FORWARD)
@@ -132,17 +132,20 @@ impl Followed<'_> {
         model: &mut FollowedModel,
     ) -> Result<Option<MessageAction>, Error> {
         let is_needed = match header.kind {
-            kind::DESCRIBE => match referenced_name(header, &input[HEADER_BYTES..])? {
-                ReferencedName::Unknown => None,
-                ReferencedName::Statement(name) => Some(key(name) != key(&last.name)),
-                ReferencedName::Portal => Some(true),
-            },
+            kind::DESCRIBE => {
+                let is_other = |named: ReferencedName<'_>| match named {
+                    ReferencedName::Statement(name) => key(name) != key(&last.name),
+                    ReferencedName::Portal => true,
+                };
+                referenced_name(header, &input[HEADER_BYTES..]).unreadable_or(is_other)
+            }
             // It is used at once; the next transaction will most likely prepare its own.
             kind::BIND if last.name.is_empty() => {
-                BindNames::parse(header, &input[HEADER_BYTES..])?.map(|names| !names.statement.is_empty())
+                let names = BindNames::parse(header, &input[HEADER_BYTES..]);
+                names.unreadable_or(|names| !names.statement.is_empty())
             }
             kind::PARSE if last.name.is_empty() => {
-                name_at(&input[HEADER_BYTES..], header)?.map(|name| !name.is_empty())
+                name_at(&input[HEADER_BYTES..], header).unreadable_or(|name| !name.is_empty())
             }
             kind::QUERY => Some(!last.name.is_empty()),
             _ => Some(true),
@@ -153,6 +156,11 @@ impl Followed<'_> {
                 Ok(Some(MessageAction::NeedInput))
             }
             Some(false) => Ok(None),
+            Some(true) if last.statement.effects.named.executes_any() => {
+                // What it executes may not be describable. It cannot be prepared again in any case.
+                self.follower.pins(NOT_PORTABLE);
+                Ok(None)
+            }
             Some(true) => {
                 let mut insert = Vec::new();
                 put_of_statement(&mut insert, kind::DESCRIBE, &last.name)?;
@@ -172,7 +180,7 @@ impl Followed<'_> {
     ) -> Result<MessageAction, Error> {
         let string_syntax = self.follower.string_syntax(parameters);
         let mut error = None;
-        if self.prepared.lacks_any(self.statements) && header.payload_bytes <= MAX_STATEMENT_BYTES {
+        if self.prepared.lacks_any(self.statements) && header.payload_bytes <= MAX_HELD_BYTES {
             let Some(text) = payload_of(header, input) else { return Ok(MessageAction::NeedInput) };
             let mut effects = Effects::of(text.strip_suffix(b"\0").unwrap_or(text), string_syntax);
             self.add_executed(&mut effects, model);
@@ -279,11 +287,13 @@ impl Followed<'_> {
         parameters: &Parameters,
         model: &mut FollowedModel,
     ) -> Result<MessageAction, Error> {
-        let Some(name) = name_at(&input[HEADER_BYTES..], header)? else {
-            return Ok(MessageAction::NeedInput);
+        let name = match name_at(&input[HEADER_BYTES..], header) {
+            Read::Done(name) => name,
+            Read::Incomplete => return Ok(MessageAction::NeedInput),
+            Read::Unreadable => return Ok(FORWARD),
         };
         let string_syntax = self.follower.string_syntax(parameters);
-        if self.prepared.lacks_any(self.statements) && header.payload_bytes <= MAX_STATEMENT_BYTES {
+        if self.prepared.lacks_any(self.statements) && header.payload_bytes <= MAX_HELD_BYTES {
             let Some(payload) = payload_of(header, input) else { return Ok(MessageAction::NeedInput) };
             let text = payload.split(|byte| *byte == 0).nth(1).unwrap_or_default();
             let mut named = Effects::of(text, string_syntax).named;
@@ -358,9 +368,15 @@ impl Followed<'_> {
         parameters: &Parameters,
         model: &mut FollowedModel,
     ) -> Result<MessageAction, Error> {
-        let Some(BindNames { portal, statement: name }) = BindNames::parse(header, &input[HEADER_BYTES..])?
-        else {
-            return Ok(MessageAction::NeedInput);
+        let BindNames { portal, statement: name } = match BindNames::parse(header, &input[HEADER_BYTES..]) {
+            Read::Done(names) => names,
+            Read::Incomplete => return Ok(MessageAction::NeedInput),
+            Read::Unreadable => {
+                // The server accepts a portal whose name is too long to be read.
+                self.follower.leave(Remains::Anything);
+                self.follower.pins("a portal whose statement is not known");
+                return Ok(FORWARD);
+            }
         };
         if let Some(action) = self.provide(name, Executes::Next, parameters, model)? {
             return Ok(action);
@@ -379,8 +395,10 @@ impl Followed<'_> {
             self.follower.is_preparing = false;
             self.follower.notes_portals = true;
         }
-        let note =
-            self.follower.notes_portals.then(|| Box::new(Note::Bind { portal: portal.to_vec(), statement }));
+        let note = self
+            .follower
+            .notes_portals
+            .then(|| Box::new(Note::Bind { portal: key(portal).to_vec(), statement }));
         Ok(MessageAction::Forward(note))
     }
 
@@ -394,14 +412,16 @@ impl Followed<'_> {
         Arc::new(ClientStatement::new(Vec::new(), effects, &Parameters::default()))
     }
 
-    fn begin_execute(&mut self, header: Header, input: &[u8]) -> Result<MessageAction, Error> {
+    fn begin_execute(&mut self, header: Header, input: &[u8]) -> MessageAction {
         if !self.follower.notes_portals {
-            return Ok(FORWARD);
+            return FORWARD;
         }
-        let Some(portal) = name_at(&input[HEADER_BYTES..], header)? else {
-            return Ok(MessageAction::NeedInput);
+        let portal = match name_at(&input[HEADER_BYTES..], header) {
+            Read::Done(portal) => portal,
+            Read::Incomplete => return MessageAction::NeedInput,
+            Read::Unreadable => return FORWARD,
         };
-        Ok(MessageAction::Forward(Some(Box::new(Note::Execute { portal: portal.to_vec() }))))
+        MessageAction::Forward(Some(Box::new(Note::Execute { portal: key(portal).to_vec() })))
     }
 
     fn begin_describe(
@@ -411,10 +431,10 @@ impl Followed<'_> {
         parameters: &Parameters,
         model: &mut FollowedModel,
     ) -> Result<MessageAction, Error> {
-        let name = match referenced_name(header, &input[HEADER_BYTES..])? {
-            ReferencedName::Statement(name) => name,
-            ReferencedName::Portal => return Ok(FORWARD),
-            ReferencedName::Unknown => return Ok(MessageAction::NeedInput),
+        let name = match referenced_name(header, &input[HEADER_BYTES..]) {
+            Read::Done(ReferencedName::Statement(name)) => name,
+            Read::Done(ReferencedName::Portal) | Read::Unreadable => return Ok(FORWARD),
+            Read::Incomplete => return Ok(MessageAction::NeedInput),
         };
         if let Some(action) = self.provide(name, Executes::Nothing, parameters, model)? {
             return Ok(action);
@@ -433,14 +453,14 @@ impl Followed<'_> {
     }
 }
 
-fn begin_close(header: Header, input: &[u8]) -> Result<MessageAction, Error> {
-    Ok(match referenced_name(header, &input[HEADER_BYTES..])? {
-        ReferencedName::Statement(name) => {
+fn begin_close(header: Header, input: &[u8]) -> MessageAction {
+    match referenced_name(header, &input[HEADER_BYTES..]) {
+        Read::Done(ReferencedName::Statement(name)) => {
             MessageAction::Forward(Some(Box::new(Note::Close { name: name.to_vec() })))
         }
-        ReferencedName::Portal => FORWARD,
-        ReferencedName::Unknown => MessageAction::NeedInput,
-    })
+        Read::Done(ReferencedName::Portal) | Read::Unreadable => FORWARD,
+        Read::Incomplete => MessageAction::NeedInput,
+    }
 }
 
 /// The payload, if all of it has arrived.
@@ -452,7 +472,7 @@ fn payload_of(header: Header, input: &[u8]) -> Option<&[u8]> {
 fn may_follow(header: Header, input: &[u8]) -> bool {
     match header.kind {
         kind::EXECUTE | kind::SYNC | kind::FLUSH => true,
-        kind::DESCRIBE | kind::CLOSE => input.get(HEADER_BYTES) == Some(&b'P'),
+        kind::DESCRIBE | kind::CLOSE => header.payload_bytes > 0 && input.get(HEADER_BYTES) == Some(&b'P'),
         _ => false,
     }
 }

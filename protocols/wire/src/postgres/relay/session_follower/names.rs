@@ -1,25 +1,46 @@
 //! Which statement or portal a message names.
 
-use crate::postgres::{codec::message::Header, error::Error};
+use crate::postgres::codec::message::Header;
 
-/// The longest names of portal and statement that are read. Servers truncate names at 63 bytes.
-const MAX_NAMES_BYTES: usize = 4096;
+/// The longest part of a name that is read. Servers truncate names at 63 bytes.
+const MAX_READ_BYTES: usize = 0x1_0000;
+
+/// What was read of a message, whose bytes may not all have arrived.
+pub(crate) enum Read<T> {
+    Done(T),
+    /// Not enough of the message has arrived.
+    Incomplete,
+    /// The server refuses the message.
+    Unreadable,
+}
+
+impl<T> Read<T> {
+    /// Whether the message is as `is_so` says, or unreadable; `None` if it is incomplete.
+    pub(crate) fn unreadable_or(self, is_so: impl FnOnce(T) -> bool) -> Option<bool> {
+        match self {
+            Self::Done(value) => Some(is_so(value)),
+            Self::Incomplete => None,
+            Self::Unreadable => Some(true),
+        }
+    }
+}
 
 pub(crate) enum ReferencedName<'a> {
     Statement(&'a [u8]),
     Portal,
-    /// Not enough of the message has arrived.
-    Unknown,
 }
 
 /// Which statement or portal a `Describe` or `Close` names.
-pub(crate) fn referenced_name(header: Header, payload: &[u8]) -> Result<ReferencedName<'_>, Error> {
-    let statement = |name: Option<_>| name.map_or(ReferencedName::Unknown, ReferencedName::Statement);
-    let rest = Header { payload_bytes: header.payload_bytes.saturating_sub(1), ..header };
+pub(crate) fn referenced_name(header: Header, payload: &[u8]) -> Read<ReferencedName<'_>> {
+    let Some(rest_bytes) = header.payload_bytes.checked_sub(1) else { return Read::Unreadable };
     match payload.split_first() {
-        None => Ok(ReferencedName::Unknown),
-        Some((b'S', payload)) => name_at(payload, rest).map(statement),
-        Some(_) => Ok(ReferencedName::Portal),
+        None => Read::Incomplete,
+        Some((b'S', payload)) => match name_at(payload, Header { payload_bytes: rest_bytes, ..header }) {
+            Read::Done(name) => Read::Done(ReferencedName::Statement(name)),
+            Read::Incomplete => Read::Incomplete,
+            Read::Unreadable => Read::Unreadable,
+        },
+        Some(_) => Read::Done(ReferencedName::Portal),
     }
 }
 
@@ -31,24 +52,32 @@ pub(crate) struct BindNames<'a> {
 }
 
 impl<'a> BindNames<'a> {
-    /// `None` if they are incomplete.
-    pub(crate) fn parse(header: Header, payload: &'a [u8]) -> Result<Option<Self>, Error> {
-        let Some(portal) = name_at(payload, header)? else { return Ok(None) };
+    pub(crate) fn parse(header: Header, payload: &'a [u8]) -> Read<Self> {
+        let portal = match name_at(payload, header) {
+            Read::Done(portal) => portal,
+            Read::Incomplete => return Read::Incomplete,
+            Read::Unreadable => return Read::Unreadable,
+        };
+        if payload.get(portal.len()) != Some(&0) {
+            // Its end is not known.
+            return Read::Unreadable;
+        }
         let rest = Header { payload_bytes: header.payload_bytes - portal.len() - 1, ..header };
-        let statement = name_at(&payload[portal.len() + 1..], rest)?;
-        Ok(statement.map(|statement| Self { portal, statement }))
+        match name_at(&payload[portal.len() + 1..], rest) {
+            Read::Done(statement) => Read::Done(Self { portal, statement }),
+            Read::Incomplete => Read::Incomplete,
+            Read::Unreadable => Read::Unreadable,
+        }
     }
 }
 
-/// The NUL-terminated name at the front of a payload, as far as it has arrived; `None` if it is incomplete.
-pub(crate) fn name_at(payload: &[u8], header: Header) -> Result<Option<&[u8]>, Error> {
-    let all = payload.len().min(header.payload_bytes);
-    let payload = &payload[..all];
-    if let Some(end) = payload.iter().take(MAX_NAMES_BYTES).position(|byte| *byte == 0) {
-        return Ok(Some(&payload[..end]));
+/// The NUL-terminated name at the front of a payload, or the part of it that is read.
+pub(crate) fn name_at(payload: &[u8], header: Header) -> Read<&[u8]> {
+    let payload = &payload[..payload.len().min(header.payload_bytes).min(MAX_READ_BYTES)];
+    match memchr::memchr(0, payload) {
+        Some(end) => Read::Done(&payload[..end]),
+        None if payload.len() == MAX_READ_BYTES => Read::Done(payload),
+        None if payload.len() == header.payload_bytes => Read::Unreadable,
+        None => Read::Incomplete,
     }
-    if all < header.payload_bytes && all < MAX_NAMES_BYTES {
-        return Ok(None);
-    }
-    Err(Error::protocol("command", "a name is not NUL-terminated"))
 }

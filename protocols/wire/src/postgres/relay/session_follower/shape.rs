@@ -29,7 +29,7 @@ impl Columns {
         let mut reader = Reader::new(payload, "RowDescription");
         let mut columns = Vec::with_capacity(payload.len());
         for _ in 0..reader.u16()? {
-            columns.extend_from_slice(reader.nul_terminated()?);
+            put_name(&mut columns, reader.nul_terminated()?);
             let (_table, _number) = (reader.u32()?, reader.u16()?);
             let (type_oid, _size, modifier, _format) =
                 (reader.u32()?, reader.u16()?, reader.u32()?, reader.u16()?);
@@ -39,6 +39,16 @@ impl Columns {
         }
         reader.end()?;
         Ok(Self(columns))
+    }
+}
+
+/// Appends the name of a column as it is in every encoding of the client: bytes that are not ASCII are not compared.
+fn put_name(out: &mut Vec<u8>, name: &[u8]) {
+    if name.is_ascii() {
+        return out.extend_from_slice(name);
+    }
+    for run in name.chunk_by(|byte, next| byte.is_ascii() == next.is_ascii()) {
+        out.extend_from_slice(if run.is_ascii() { run } else { b"\x80" });
     }
 }
 
@@ -80,5 +90,23 @@ impl Shape {
         let mut out = Vec::with_capacity(message.len() + self.parameter_types.len());
         put_parse_types(&mut out, &message[HEADER_BYTES.min(message.len())..], &self.parameter_types)?;
         Ok(out)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn columns_are_the_same_in_every_client_encoding() {
+        let columns = |name: &[u8]| {
+            Columns::parse(&[b"\0\x01", name, b"\0\0\0\0\0\0\0\0\0\0\x17\0\x04\xff\xff\xff\xff\0\0"].concat())
+        };
+        let expected = columns("caf\u{e9}s".as_bytes());
+        assert!(expected.is_ok());
+        assert_eq!(columns(b"caf\xe9s"), expected, "LATIN1");
+        for other in [&b"cafes"[..], b"caf\xe9", b"cafs", b"\xe9cafs"] {
+            assert_ne!(columns(other), expected, "{other:?}");
+        }
     }
 }

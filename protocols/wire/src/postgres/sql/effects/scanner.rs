@@ -3,7 +3,10 @@
 use crate::postgres::codec::text_rules::StringSyntax;
 use crate::postgres::sql::{
     data_access,
-    effects::{Discard, Effects, NameUse, NamedStatements, ReadingChange, Remains, SetConfig, StatementVerb},
+    effects::{
+        Discard, Effects, MAX_NAME_BYTES, NameUse, NamedStatements, ReadingChange, Remains, SetConfig,
+        StatementVerb,
+    },
     lexer::{Lexer, Token, TokenText, append},
 };
 
@@ -61,6 +64,8 @@ struct EffectsScanner {
     has_verb: bool,
     /// Whether the text has the word `UPDATE`.
     updates: bool,
+    /// Whether the statement is an `ALTER` or a `CREATE`, in which `SET` and `RESET` define custom settings.
+    is_definition: bool,
 }
 
 /// The last word, as far as the next one depends on it.
@@ -72,6 +77,8 @@ enum LastWord {
     AddsRows,
     /// `EXECUTE`: the next name may be that of a prepared statement.
     Execute,
+    /// `SET` or `RESET`: the name of a setting may follow.
+    Set,
     SetConfig,
     /// `set_config` and its parenthesis: the name of a setting follows.
     ConfigArguments,
@@ -84,6 +91,7 @@ impl LastWord {
         match bare {
             Some(b"insert" | b"merge") => Self::AddsRows,
             Some(b"execute") => Self::Execute,
+            Some(b"set" | b"reset") => Self::Set,
             _ => Self::Other,
         }
     }
@@ -134,7 +142,11 @@ enum StatementState {
     SetLocal,
     Reset,
     Prepare,
+    /// After `PREPARE TRANSACTION`: a literal follows, unless that is the name of a statement.
+    PrepareTransaction,
     Deallocate,
+    /// After `DEALLOCATE PREPARE`: a name follows, unless that is the name of a statement.
+    DeallocatePrepare,
     Discard,
     Declare,
     /// After `WITH` in a `DECLARE`.
@@ -142,7 +154,10 @@ enum StatementState {
     /// The explained statement may be executed.
     Explain,
     Create,
+    /// After `INTO`: the name of a table that is created.
     Into,
+    /// After the `INTO` of a statement that adds rows to a table.
+    Target,
 }
 
 impl TextReader {
@@ -161,6 +176,7 @@ impl TextReader {
         let Self { lexer, scanner } = self;
         lexer.end(&mut |token| scanner.token(token));
         scanner.end_name(None);
+        scanner.end_key_words(None);
         std::mem::take(&mut scanner.effects)
     }
 }
@@ -173,6 +189,7 @@ impl EffectsScanner {
             Token::Sign(b'.') if self.name.state == NameState::Part => self.name.state = NameState::Dot,
             token => {
                 self.end_name(Some(token));
+                self.end_key_words(Some(token));
                 self.argument(token);
                 match token {
                     Token::Sign(b';') => self.statement = StatementState::Begin,
@@ -183,12 +200,28 @@ impl EffectsScanner {
                         self.effects.pins(reason);
                     }
                     Token::Literal(text) => self.literal(text),
-                    // The server refuses it as a name, and as a time.
-                    Token::LongLiteral => self.literal(Some(b"0")),
+                    Token::LongLiteral { has_time: true } => self.literal(None),
+                    // The server refuses it as a name.
+                    Token::LongLiteral { has_time: false } => self.literal(Some(b"0")),
                     _ => {}
                 }
             }
         }
+    }
+
+    /// Key words that turn out to be the name of a statement, as another token than a name follows.
+    fn end_key_words(&mut self, next: Option<Token<'_>>) {
+        self.statement = match (self.statement, next) {
+            (StatementState::PrepareTransaction, Some(Token::Literal(_) | Token::LongLiteral { .. })) => {
+                StatementState::Other
+            }
+            (StatementState::PrepareTransaction, _) => prepares(b"transaction", &mut self.effects),
+            (StatementState::DeallocatePrepare, _) => {
+                self.effects.deallocate(b"prepare");
+                StatementState::Other
+            }
+            (statement, _) => statement,
+        };
     }
 
     /// Reads the arguments of `set_config` up to the comma behind the name of the setting.
@@ -234,7 +267,9 @@ impl EffectsScanner {
             self.name.quoting = Quoting::Bare;
             self.name.text.clear();
         }
-        append(&mut self.name.text, part);
+        // As servers do. Where they cut one that is not ASCII depends on the encoding.
+        let is_cut = part.len() > MAX_NAME_BYTES && part.is_ascii();
+        append(&mut self.name.text, if is_cut { &part[..MAX_NAME_BYTES] } else { part });
         self.name.state = NameState::Part;
         if quoting == Quoting::Quoted {
             self.name.quoting = Quoting::Quoted;
@@ -261,6 +296,12 @@ impl EffectsScanner {
             sets_unknown(&mut self.effects);
         }
         self.updates |= is_bare && name == b"update";
+        if self.statement == StatementState::Begin {
+            self.is_definition = is_bare && matches!(name, b"alter" | b"create");
+        } else if last_word == LastWord::Set && self.is_definition && name.contains(&b'.') {
+            self.effects.pins("a custom setting");
+            self.effects.calls_set_config = SetConfig::MayDefineCustom;
+        }
         if !std::mem::replace(&mut self.has_verb, true) && is_bare {
             self.effects.verb = match name {
                 b"select" | b"values" | b"table" => StatementVerb::Query,
@@ -276,8 +317,10 @@ impl EffectsScanner {
             effects.remains = Remains::Anything;
             effects.pins("an UPDATE of pg_settings");
         }
-        self.statement =
+        let next_statement =
             if is_bare { self::next(statement, name, effects) } else { named(statement, name, effects) };
+        let adds_rows = last_word == LastWord::AddsRows && next_statement == StatementState::Into;
+        self.statement = if adds_rows { StatementState::Target } else { next_statement };
         // A quoted name may be a column.
         if is_bare || next == Some(Token::Sign(b'(')) || name.contains(&b'.') {
             word_effects(name, effects);
@@ -296,7 +339,7 @@ impl EffectsScanner {
             return self.last_word == LastWord::AddsRows;
         }
         // The columns of an `INSERT INTO table (…)`.
-        let is_target = self.statement == StatementState::Into;
+        let is_target = matches!(self.statement, StatementState::Into | StatementState::Target);
         let is_before_parenthesis = next == Some(Token::Sign(b'('));
         !is_before_parenthesis || is_target || is_bare && data_access::is_plain_before_parenthesis(name)
     }
@@ -306,8 +349,8 @@ impl EffectsScanner {
 fn next(statement: StatementState, word: &[u8], effects: &mut Effects) -> StatementState {
     match (statement, word) {
         (StatementState::Begin, _) => first(word, effects),
-        (StatementState::Set, b"transaction" | b"constraints")
-        | (StatementState::Prepare, b"transaction") => StatementState::Other,
+        (StatementState::Set, b"transaction" | b"constraints") => StatementState::Other,
+        (StatementState::Prepare, b"transaction") => StatementState::PrepareTransaction,
         (StatementState::Set, b"local") => StatementState::SetLocal,
         (StatementState::SetLocal, _) => local(word, effects),
         (StatementState::Set, b"session") => StatementState::SetSession,
@@ -315,17 +358,14 @@ fn next(statement: StatementState, word: &[u8], effects: &mut Effects) -> Statem
             setting(word, effects);
             after_name(word)
         }
-        (StatementState::Prepare, _) => {
-            effects.names(NameUse::Mentions, word);
-            effects.pins("PREPARE");
-            StatementState::Other
-        }
-        (StatementState::Deallocate, b"prepare") => StatementState::Deallocate,
-        (StatementState::Deallocate, b"all") => {
+        (StatementState::Prepare, name) => prepares(name, effects),
+        (StatementState::PrepareTransaction, _) => prepares(b"transaction", effects),
+        (StatementState::Deallocate, b"prepare") => StatementState::DeallocatePrepare,
+        (StatementState::Deallocate | StatementState::DeallocatePrepare, b"all") => {
             effects.deallocate_all();
             StatementState::Other
         }
-        (StatementState::Deallocate, name) => {
+        (StatementState::Deallocate | StatementState::DeallocatePrepare, name) => {
             effects.deallocate(name);
             StatementState::Other
         }
@@ -348,9 +388,19 @@ fn next(statement: StatementState, word: &[u8], effects: &mut Effects) -> Statem
         (StatementState::Other | StatementState::Into | StatementState::Explain, b"into") => {
             StatementState::Into
         }
-        (StatementState::Discard | StatementState::Create | StatementState::Into, _) => StatementState::Other,
+        (
+            StatementState::Discard | StatementState::Create | StatementState::Into | StatementState::Target,
+            _,
+        ) => StatementState::Other,
         (other, _) => other,
     }
+}
+
+/// A statement of this name is prepared.
+fn prepares(name: &[u8], effects: &mut Effects) -> StatementState {
+    effects.names(NameUse::Mentions, name);
+    effects.pins("PREPARE");
+    StatementState::Other
 }
 
 /// The state after the name of a setting.
@@ -405,15 +455,12 @@ fn named(statement: StatementState, name: &[u8], effects: &mut Effects) -> State
             after_name(name)
         }
         StatementState::SetLocal => local(name, effects),
-        StatementState::Deallocate => {
+        StatementState::Deallocate | StatementState::DeallocatePrepare => {
             effects.deallocate(name);
             StatementState::Other
         }
-        StatementState::Prepare => {
-            effects.names(NameUse::Mentions, name);
-            effects.pins("PREPARE");
-            StatementState::Other
-        }
+        StatementState::Prepare => prepares(name, effects),
+        StatementState::Target => StatementState::Other,
         other => other,
     }
 }

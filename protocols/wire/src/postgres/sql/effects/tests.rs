@@ -159,7 +159,7 @@ fn backslashes_follow_the_server_setting() {
 #[test]
 fn unreadable_texts_pin() {
     let long = format!("SELECT ${0}$ ' ${0}$", "a".repeat(200));
-    for text in [long.as_str(), "SET U&\"\\0061\" = 1", &format!("SET {}.b = 1", "a".repeat(200))] {
+    for text in [long.as_str(), "SET U&\"\\0061\" = 1", &format!("SET {0}.{0}.b = 1", "a".repeat(200))] {
         assert!(pin(text).is_some(), "{text}");
     }
 }
@@ -179,8 +179,10 @@ fn memory_does_not_grow_with_the_text() {
         assert!(many.deallocations.len() <= MAX_NAMED);
     }
     assert_eq!(of(&"DEALLOCATE ALL;".repeat(100_000)).deallocations, [Deallocation::All]);
-    let long = of(&format!("DEALLOCATE {}", "a".repeat(200)));
+    let long = of(&format!("DEALLOCATE {}", "é".repeat(100)));
     assert_eq!((long.named, long.pin.is_some()), (NamedStatements::Any, true));
+    let cut = Deallocation::Named("a".repeat(63).into_bytes());
+    assert_eq!(of(&format!("DEALLOCATE {}", "a".repeat(200))).deallocations, [cut]);
 }
 
 #[test]
@@ -208,6 +210,12 @@ fn statements_that_sql_names_are_found() {
         ("DEALLOCATE S1", Mentions, "s1"),
         ("PREPARE s1 AS SELECT 1", Mentions, "s1"),
         ("PREPARE \"s1\" (int) AS SELECT 1", Mentions, "s1"),
+        ("PREPARE transaction AS SELECT 1", Mentions, "transaction"),
+        ("PREPARE Transaction(int) AS SELECT 1", Mentions, "transaction"),
+        ("EXECUTE transaction", Executes, "transaction"),
+        ("DEALLOCATE prepare", Mentions, "prepare"),
+        ("DEALLOCATE PREPARE s1", Mentions, "s1"),
+        ("DEALLOCATE PREPARE prepare", Mentions, "prepare"),
     ] {
         let expected = NamedStatements::These(vec![(name_use, name.as_bytes().to_vec())]);
         assert_eq!(of(text).named, expected, "{text}");
@@ -229,6 +237,66 @@ fn settings_of_a_transaction_do_not_follow() {
     }
     assert_eq!(of("SET LOCAL app.tenant = '7'; SET LOCAL work_mem = 1").local_custom, [b"app.tenant"]);
     assert_eq!(of("SET LOCAL \"app\".\"tenant\" = '7'").local_custom, [b"app.tenant"]);
+}
+
+#[test]
+fn key_words_may_be_names() {
+    for text in [
+        "PREPARE transaction AS SELECT 1",
+        "PREPARE transaction (int) AS SELECT 1",
+        "PREPARE transaction /* it */ AS SELECT 1",
+    ] {
+        assert_eq!(pin(text), Some("PREPARE"), "{text}");
+    }
+    for text in [
+        "PREPARE TRANSACTION 'a'",
+        "PREPARE TRANSACTION $$a$$",
+        "INSERT INTO temp VALUES (1)",
+        "INSERT INTO temp (a) SELECT 1",
+        "EXPLAIN INSERT INTO temporary VALUES (1)",
+        "WITH a AS (SELECT 1) INSERT INTO temp SELECT * FROM a",
+        "MERGE INTO temp USING s ON a = b WHEN MATCHED THEN DELETE",
+    ] {
+        assert_eq!(pin(text), None, "{text}");
+    }
+    assert_eq!(pin("INSERT INTO temp VALUES (1); SELECT 1 INTO TEMP t"), Some("a temporary table"));
+    assert_eq!(of("INSERT INTO temp (a) VALUES (1)").remains, Remains::Nothing);
+}
+
+#[test]
+fn servers_cut_each_part_of_a_name() {
+    let long = "a".repeat(70);
+    let cut = |prefix: &str, bytes: usize| [format!("{prefix}{}", "a".repeat(bytes)).into_bytes()];
+    assert_eq!(of(&format!("SET app.{long} = 1")).settings, cut("app.", 63));
+    assert_eq!(of(&format!("SET \"app.{long}\" = 1")).settings, cut("app.", 59));
+    assert_eq!(of(&format!("RESET {long}")).settings, cut("", 63));
+    assert_eq!(of(&format!("SET LOCAL app.{long} = 1")).local_custom, cut("app.", 63));
+    let text = format!("SET app.{} = 1", "é".repeat(35));
+    assert_eq!(pin(&text), Some("a setting with a long name"), "where the server cuts it is not known");
+}
+
+#[test]
+fn definitions_may_define_custom_settings() {
+    for text in [
+        "ALTER ROLE a SET app.tenant = '1'",
+        "alter user a in database b set \"app.tenant\" to 1",
+        "ALTER DATABASE a RESET app.tenant",
+        "ALTER SYSTEM SET app.tenant = 1",
+        "ALTER FUNCTION f(int) SET app.tenant FROM CURRENT",
+        "CREATE OR REPLACE FUNCTION f() RETURNS int LANGUAGE sql SET app.tenant = '1' AS 'SELECT 1'",
+        "SELECT 1; CREATE PROCEDURE p() LANGUAGE sql SET work_mem = 1 SET app.tenant = '1' AS ''",
+    ] {
+        assert!(of(text).may_define_custom() && pin(text) == Some("a custom setting"), "{text}");
+    }
+    for text in [
+        "ALTER ROLE a SET search_path = app.tenant",
+        "ALTER TABLE app.t ALTER a SET DEFAULT app.f()",
+        "ALTER TABLE t SET (toast.autovacuum_enabled = off)",
+        "CREATE TABLE t (a int); UPDATE t SET app.a = 1",
+        "CREATE FUNCTION f() RETURNS int LANGUAGE sql SET work_mem = 1 AS 'SET app.tenant = 1'",
+    ] {
+        assert!(!of(text).may_define_custom() && pin(text).is_none(), "{text}");
+    }
 }
 
 #[test]
@@ -266,7 +334,7 @@ fn an_update_of_the_settings_pins() {
 fn constants_may_depend_on_settings_and_on_the_time() {
     for (text, constants) in [
         ("SELECT 1, $1", Constants::None),
-        ("SELECT 'a', 'nowhere', 'a now'", Constants::None),
+        ("SELECT 'a', 'nowhere', 'renown', 'the-days'", Constants::None),
         ("SELECT '1 day'::interval", Constants::OfSettings),
         ("SELECT time with time zone 'allballs'", Constants::OfSettings),
         ("SELECT '{NULL}'::text[]", Constants::OfSettings),
@@ -275,9 +343,29 @@ fn constants_may_depend_on_settings_and_on_the_time() {
         ("SELECT date ' Tomorrow 12:00'", Constants::OfTheTime),
         ("SELECT E'n\\x6fw'::timestamptz", Constants::OfTheTime),
         ("SELECT $$today$$::date", Constants::OfTheTime),
+        ("SELECT '{now}'::timestamptz[]", Constants::OfTheTime),
+        ("SELECT '{\"NOW\"}'::timestamptz[]", Constants::OfTheTime),
+        ("SELECT '{infinity,n\\ow}'::timestamptz[]", Constants::OfTheTime),
+        ("SELECT '[infinity,\"no\"w)'::tstzrange", Constants::OfTheTime),
+        ("SELECT '[now,infinity)'::tstzrange", Constants::OfTheTime),
+        ("SELECT '(a,now)'::t", Constants::OfTheTime),
+        ("SELECT '10:00 today'::timestamptz", Constants::OfTheTime),
+        ("SELECT '10:00today'::timestamptz", Constants::OfTheTime),
+        ("SELECT 'today10:00'::timestamptz", Constants::OfTheTime),
+        ("SELECT 'to'\n'day'::date", Constants::OfTheTime),
+        ("SELECT N'today'::date", Constants::OfTheTime),
+        ("SELECT U&'\\0074oday'::date", Constants::OfTheTime),
     ] {
         assert_eq!(of(text).constants, constants, "{text}");
     }
+    let long = |list: &str, last: &str| of(&format!("SELECT '{{{list}{last}}}'::timestamptz[]")).constants;
+    for bytes in [100, 200, 10_000] {
+        assert_eq!(long(&"infinity,".repeat(bytes / 9), "now"), Constants::OfTheTime);
+        assert_eq!(long(&"infinity,".repeat(bytes / 9), "no"), Constants::OfSettings);
+    }
+    assert_eq!(long(&"infinity,".repeat(10_000), "a"), Constants::OfTheTime, "it is not searched");
+    let text = format!("SELECT 'words {}'", "and now ".repeat(10_000));
+    assert_eq!(of(&text.replacen("and now", "and then", 20)).constants, Constants::OfSettings, "no list");
 }
 
 proptest! {

@@ -90,6 +90,13 @@ fn statements_and_hidden_names_are_found() {
         ("SELECT query_to_xml('SELECT sets' || 'eed(0.5)', true, true, '')", COMPUTED),
         ("SELECT query_to_xml(E'SELECT set\\x73eed(0.5)', true, true, '')", COMPUTED),
         ("SELECT * FROM crosstab($1) AS t (a int)", COMPUTED),
+        ("SELECT query_to_xml('SELECT set_config(''a.b'', ''1'', false)', true, true, '')", CUSTOM),
+        ("SELECT * FROM crosstab('SET a.b = 1') AS t (a int)", CUSTOM),
+        ("DO $$BEGIN SET a.b = 1; END$$", CUSTOM),
+        ("DO $$BEGIN SET LOCAL \"a\" . b = 1; END$$", CUSTOM),
+        ("DO 'BEGIN RESET \"a.b\"; END'", CUSTOM),
+        ("DO $$BEGIN SET /* it */ a.b = 1; END$$", CUSTOM),
+        ("DO $$BEGIN PERFORM set_config('a.b', '1', true); END$$", CUSTOM),
     ] {
         assert_eq!(Scanner::of(text.as_bytes()), Some(reason), "{text}");
         assert_eq!(Scanner::of(text.to_lowercase().as_bytes()), Some(reason), "{text}");
@@ -124,6 +131,8 @@ fn usual_texts_are_not_matched() {
         "CREATE FUNCTION f() RETURNS int AS 'return 1' LANGUAGE plpython3u",
         "DO $$BEGIN RAISE NOTICE 'hello'; END$$",
         "DO $$BEGIN CREATE TYPE a AS ENUM ('x'); EXCEPTION WHEN duplicate_object THEN null; END$$ LANGUAGE plpgsql",
+        "DO $$BEGIN SET LOCAL work_mem = 1; UPDATE t SET a = b.c; END$$",
+        "SELECT query_to_xml('SELECT a.b FROM a', true, true, '')",
         "PREPARE x AS SELECT $1::int + 1",
         "EXECUTE x(1)",
         "CREATE TRIGGER a BEFORE UPDATE ON t FOR EACH ROW EXECUTE FUNCTION f()",
@@ -186,7 +195,7 @@ proptest! {
         let mut whole = Scanner::default();
         whole.read(&text);
         if Scanner::is_plain(&text) {
-            let marks = [Mark::Setter, Mark::Executor, Mark::UnicodeName];
+            let marks = [Mark::Setter, Mark::SetConfig, Mark::Executor, Mark::UnicodeName];
             prop_assert!(whole.name.is_none() && !marks.iter().any(|mark| whole.findings.has(*mark)));
         } else {
             prop_assert_eq!(Scanner::of(&text), whole.found());
