@@ -48,8 +48,8 @@ pub(crate) enum MessageAction {
 /// Limit for the texts of all prepared statements of a client. A client that exceeds it is pinned to its
 /// connection.
 const MAX_STATEMENT_BYTES: usize = 8 << 20;
-/// Limit for a text that is held back until it is known which prepared statements it names. Only a connection that lacks
-/// some of the client's statements needs that.
+/// Limit for a text that is held back until it is known which prepared statements it names. Only a connection that
+/// lacks some of the client's statements needs that.
 const MAX_HELD_BYTES: usize = 64 << 20;
 const LONG_STATEMENTS: &str = "prepared statements that are too long";
 const NOT_PORTABLE: &str = "a prepared statement with a constant such as 'now', or that executes another one";

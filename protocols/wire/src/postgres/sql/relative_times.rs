@@ -1,5 +1,5 @@
-//! Finds words with which a date or a time is relative to the current one, anywhere in a literal: also as an element of an
-//! array, a range or a row.
+//! Finds words with which a date or a time is relative to the current one, anywhere in a literal: also as an element of
+//! an array, a range or a row.
 
 use arrayvec::ArrayVec;
 
