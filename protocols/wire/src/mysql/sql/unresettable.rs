@@ -8,7 +8,7 @@
 use crate::text_search::{self, Findings, Meaning, NameSet, TakeWords, is_space};
 
 /// Names, or parts of them, and what else matters together with other parts of a text.
-static NAMES: NameSet<Meaning<Mark>, 9> = NameSet::of([
+static NAMES: NameSet<Meaning<Mark>, 11> = NameSet::of([
     // The texts of statements remain (MariaDB).
     ("profiling", 0, Meaning::Leaves("profiles of statements")),
     // The traces of statements remain (MySQL).
@@ -20,6 +20,9 @@ static NAMES: NameSet<Meaning<Mark>, 9> = NameSet::of([
     ("spider_direct_sql", 0, Meaning::Leaves(SPIDER)),
     ("spider_bg_direct_sql", 0, Meaning::Leaves(SPIDER)),
     ("performance_schema", 8, Meaning::Marks(Mark::PerformanceSchema)),
+    // A reset restores the variables, but not the socket. The time limit of reads is set again for each command.
+    ("net_write_timeout", 0, Meaning::Marks(Mark::SocketLimit)),
+    ("net_retry_count", 0, Meaning::Marks(Mark::SocketLimit)),
 ]);
 
 const THREAD: &str = "the instrumentation of the thread";
@@ -28,6 +31,8 @@ const ROLE: &str = "SET ROLE";
 const GROUP: &str = "SET RESOURCE GROUP";
 const AUTHORIZATION: &str = "SET SESSION AUTHORIZATION";
 const BINLOG: &str = "BINLOG";
+const XA: &str = "an XA transaction";
+const SOCKET: &str = "net_write_timeout or net_retry_count";
 const COMPUTED: &str = "a text that is computed";
 
 pub(crate) type Scanner = text_search::Scanner<Words>;
@@ -38,7 +43,7 @@ pub(crate) struct Words {
     expected: Expected,
     /// The last sign that is not white space.
     sign: u8,
-    marks: u16,
+    marks: u32,
 }
 
 /// What would have a meaning next.
@@ -58,6 +63,8 @@ enum Expected {
     Events,
     /// After `PREPARE`: a name.
     Statement,
+    /// After `XA`: what is done with the transaction.
+    Xa,
     /// After that name: `FROM`.
     From,
     /// After `EXECUTE`.
@@ -84,6 +91,11 @@ pub(crate) enum Mark {
     Computed,
     /// A backslash, or two literals in a row.
     Parts,
+    Xa,
+    /// A limit of the connection's socket.
+    SocketLimit,
+    /// `SET`, with which drivers do not ask for a limit's value.
+    Set,
 }
 
 impl Words {
@@ -123,6 +135,8 @@ impl Findings for Words {
             (self.has(Mark::Group), GROUP),
             (self.has(Mark::Authorization), AUTHORIZATION),
             (self.has(Mark::Binlog), BINLOG),
+            (self.has(Mark::Xa), XA),
+            (self.has(Mark::SocketLimit) && self.has(Mark::Set), SOCKET),
             (self.has(Mark::PerformanceSchema) && self.has(Mark::Update), THREAD),
             (self.has(Mark::Computed) || self.has(Mark::Executed) && self.has(Mark::Parts), COMPUTED),
         ];
@@ -151,7 +165,14 @@ impl TakeWords for Words {
             (Expected::Authorization, b"authorization") => self.mark(Mark::Authorization),
             (Expected::Statement, _) => self.expected = Expected::From,
             (Expected::From, b"from") | (Expected::Immediate, b"immediate") => self.expected = Expected::Text,
-            (_, b"set") => self.expected = Expected::Set,
+            (Expected::Xa, b"start" | b"begin" | b"end" | b"prepare" | b"commit" | b"rollback") => {
+                self.mark(Mark::Xa);
+            }
+            (_, b"set") => {
+                self.mark(Mark::Set);
+                self.expected = Expected::Set;
+            }
+            (_, b"xa") if !is_value => self.expected = Expected::Xa,
             (_, b"binlog") if !is_value => self.expected = Expected::Events,
             (_, b"prepare") => self.expected = Expected::Statement,
             (_, b"execute") => self.expected = Expected::Immediate,
@@ -174,6 +195,7 @@ impl TakeWords for Words {
             (Expected::Role, _) if begins_comment => Some(Mark::Role),
             (Expected::Events, b'\'' | b'"' | b'@') => Some(Mark::Binlog),
             (Expected::Events, _) if begins_comment => Some(Mark::Binlog),
+            (Expected::Xa, _) if begins_comment => Some(Mark::Xa),
             (Expected::Text, _) if is_quote => Some(Mark::Executed),
             (Expected::Statement | Expected::From | Expected::Immediate, _) if begins_comment => {
                 Some(Mark::Computed)

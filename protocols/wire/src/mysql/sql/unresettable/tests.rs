@@ -45,6 +45,21 @@ fn statements_are_found() {
         ("BINLOG 'AAAA'", BINLOG),
         ("BINLOG\n@a, @b", BINLOG),
         ("BINLOG /* it */ 'AAAA'", BINLOG),
+        ("XA START 'x'", XA),
+        ("XA BEGIN 'x', 'y', 1", XA),
+        ("XA END 'x'", XA),
+        ("XA PREPARE 'x'", XA),
+        ("xa\nprepare 'x'", XA),
+        ("XA /* it */ PREPARE 'x'", XA),
+        ("XA COMMIT 'x' ONE PHASE", XA),
+        ("XA ROLLBACK 'x'", XA),
+        ("PREPARE x FROM 'XA PREPARE 1'", XA),
+        ("EXECUTE IMMEDIATE 'XA PREPARE 1'", XA),
+        ("BEGIN NOT ATOMIC XA PREPARE 'x'; END", XA),
+        ("SET net_write_timeout = 1", SOCKET),
+        ("SET SESSION NET_READ_TIMEOUT= 86400, SESSION NET_WRITE_TIMEOUT= 86400", SOCKET),
+        ("SET @@`net_retry_count` = 1", SOCKET),
+        ("SET STATEMENT net_write_timeout = 1 FOR SELECT 1", SOCKET),
         ("UPDATE performance_schema.threads SET history = 'NO'", THREAD),
         ("update `Performance_Schema`.`threads` set history = 'NO'", THREAD),
         ("PREPARE x FROM @text", COMPUTED),
@@ -81,7 +96,12 @@ fn usual_texts_are_not_matched() {
         "PREPARE x FROM 'SELECT a FROM t WHERE b = ?'",
         "EXECUTE x USING @a",
         "EXECUTE IMMEDIATE 'SELECT 1'",
-        "XA PREPARE 'x'",
+        "XA RECOVER",
+        "SELECT xa, xa.prepare FROM xa",
+        "SELECT xa FROM t; COMMIT",
+        "SELECT @@net_read_timeout",
+        "SET net_read_timeout = 10",
+        "/* driver */SELECT @@character_set_client AS character_set_client, @@net_write_timeout AS net_write_timeout",
         "SELECT GET_LOCK('a', 0), LAST_INSERT_ID()",
         "CALL p(1); BEGIN; COMMIT",
         "INSERT INTO t VALUES ('it''s', 'a;b', \"set\") -- the role",
@@ -93,7 +113,7 @@ fn usual_texts_are_not_matched() {
 }
 
 /// Parts of texts, of which some together are found.
-const PARTS: [&str; 26] = [
+const PARTS: [&str; 28] = [
     "SELECT ",
     "SET ",
     "ROLE",
@@ -120,6 +140,8 @@ const PARTS: [&str; 26] = [
     "profil",
     "profiling",
     "performance_schema",
+    "XA ",
+    "net_write_timeout",
 ];
 
 proptest! {
@@ -137,7 +159,9 @@ proptest! {
         let mut whole = Scanner::default();
         whole.read(&text);
         if Scanner::is_plain(&text) {
-            prop_assert!(whole.name.is_none() && !whole.findings.has(Mark::PerformanceSchema));
+            prop_assert!(whole.name.is_none()
+                && !whole.findings.has(Mark::PerformanceSchema)
+                && !whole.findings.has(Mark::SocketLimit));
         } else {
             prop_assert_eq!(Scanner::of(&text), whole.found());
         }
