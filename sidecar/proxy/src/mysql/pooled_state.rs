@@ -50,4 +50,5 @@ pub(super) enum CommandPurpose {
 pub(super) enum PendingQuery {
     Setting(String),
     Database,
+    InsertId,
 }

@@ -235,10 +235,18 @@ impl ClientSession {
         }
     }
 
+    fn has_no_database(&self) -> bool {
+        matches!(&self.mode, PoolingMode::Transaction(pooled) if pooled.follower.has_no_database())
+    }
+
     /// The same, and records on the connection what the session has left.
     fn leave(&self, backend: &mut BackendState) -> Release<ReleasedState> {
         match self.release_action() {
             Release::Reset(_) if let Some(reason) = self.relay.ends_with_client() => Release::Close(reason),
+            // For its client it is in another state than the one to be restored.
+            Release::Reset(_) if self.has_no_database() => {
+                Release::Close("the server has refused the default database of its client")
+            }
             Release::Reset(released) => {
                 let remains = backend.add_remains(released.remains);
                 Release::Reset(ReleasedState { remains, ..released })

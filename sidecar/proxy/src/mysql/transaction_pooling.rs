@@ -3,9 +3,9 @@
 
 use ciphertoll_wire::mysql::err::ErrPacket;
 use ciphertoll_wire::mysql::relay::{
-    ConnectionState, Diagnostics, InitialState, InitialStateQuery, MultiStatements, MySqlRelay, Reply,
-    RestoredSession, SessionChanges, SessionFollower, SessionReset, SessionRestore, StatusFlags,
-    TextEncoding, Transaction, encode_refusal, first_command_bytes, restorable,
+    ConnectionState, Diagnostics, InitialState, InitialStateQuery, InsertIdQuery, MultiStatements,
+    MySqlRelay, Reply, RestoredSession, SessionChanges, SessionFollower, SessionReset, SessionRestore,
+    StatusFlags, TextEncoding, Transaction, encode_refusal, first_command_bytes, restorable,
 };
 use ciphertoll_wire::mysql::sql::{DefaultDatabase, Remains};
 use ciphertoll_wire::mysql::{Error, Response};
@@ -60,6 +60,9 @@ impl TransactionPooling {
             self.add_query(PendingQuery::Database);
         }
         self.session_state.insert_id = done.insert_id.or(self.session_state.insert_id);
+        if done.insert_id_query == InsertIdQuery::Needed {
+            self.add_query(PendingQuery::InsertId);
+        }
         self.session_state.option = done.option.or(self.session_state.option);
         self.session_state.flags = self.follower.flags();
         if done.status == StatusFlags::Unknown {
@@ -89,6 +92,10 @@ impl TransactionPooling {
             };
             match query {
                 PendingQuery::Setting(name) => self.record_setting(&name, value, backend),
+                PendingQuery::InsertId => {
+                    let insert_id = value.and_then(|value| value.parse().ok());
+                    self.session_state.insert_id = insert_id.filter(|id| *id != 0);
+                }
                 PendingQuery::Database if value.is_none() && backend.database.is_some() => {
                     self.context = ContextState::Unknown;
                     self.pin.set("no default database");
@@ -365,7 +372,13 @@ impl ClientSession {
         let purpose = *purpose;
         let restored = match restore.step(rest) {
             Ok(Response::NeedInput) => return Ok(None),
-            Ok(Response::Done(restored)) => restored,
+            Ok(Response::Done(mut restored)) => {
+                let no_database = restored.no_database.take();
+                if let (Some(err), PoolingMode::Transaction(pooled)) = (no_database, &mut self.mode) {
+                    pooled.follower.database_refused(err);
+                }
+                restored
+            }
             Err(error @ Error::Server { .. }) if purpose == CommandPurpose::Settings => {
                 self.command = None;
                 *settings_result = SettingsResult::Refused(error.into());
@@ -419,8 +432,16 @@ impl ClientSession {
         if pooled.pending.is_some() {
             return SessionPhase::NeedsQuery;
         }
-        if !pooled.has_input || open_state.transaction == Transaction::Open {
+        if !pooled.has_input {
             return SessionPhase::Active;
+        }
+        if open_state.transaction == Transaction::Open {
+            // An error may have ended the transaction: a deadlock, or a failure behind an implicit commit.
+            return if pooled.follower.status() == StatusFlags::Unknown {
+                SessionPhase::NeedsQuery
+            } else {
+                SessionPhase::Active
+            };
         }
         let done = pooled.follower.settle();
         pooled.record_effects(done);
@@ -472,6 +493,7 @@ impl ClientSession {
             let expression = |query: &PendingQuery| match query {
                 PendingQuery::Setting(name) => format!("@@{}", backend.product.name(name)),
                 PendingQuery::Database => "DATABASE()".to_owned(),
+                PendingQuery::InsertId => "LAST_INSERT_ID()".to_owned(),
             };
             restore.values(&pooled.queries.iter().map(expression).collect::<Vec<_>>(), to_server)?;
         }

@@ -33,6 +33,8 @@ pub struct Effects {
     pub pin: Option<&'static str>,
     /// What becomes of savepoints.
     pub savepoints: Savepoints,
+    /// Whether the responses show `LAST_INSERT_ID()`.
+    pub insert_id: InsertId,
     /// How many statements the text has. A single statement that fails has no effect.
     pub count: StatementCount,
 }
@@ -80,6 +82,32 @@ impl Savepoints {
     }
 }
 
+/// How the value of `LAST_INSERT_ID()` after a text is known.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
+pub enum InsertId {
+    #[default]
+    Unchanged,
+    /// A response reports it, unless it is an ERR.
+    Reported,
+    /// The same, unless it reports 0: `LAST_INSERT_ID(0)`.
+    ReportedUnlessZero,
+    /// A response may report another value, unless it reports 0: that of an older row.
+    ReportedIfZero,
+    /// The server must be asked.
+    NotReported,
+}
+
+impl InsertId {
+    /// Adds what is known of another part of the text, or of another text.
+    pub(crate) fn add(&mut self, other: Self) {
+        *self = match (*self, other) {
+            (one, other) if one <= Self::Reported || one == other => other.max(one),
+            (one, other) if other <= Self::Reported => one,
+            _ => Self::NotReported,
+        };
+    }
+}
+
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum StatementCount {
     /// One, or none.
@@ -91,11 +119,12 @@ pub enum StatementCount {
 impl Effects {
     /// Whether no effect outlives the transaction.
     pub fn is_none(&self) -> bool {
-        let Self { settings, database, next_transaction, pin, savepoints, count: _ } = self;
+        let Self { settings, database, next_transaction, pin, savepoints, insert_id, count: _ } = self;
         settings.is_empty()
             && *database == DefaultDatabase::Unchanged
             && *next_transaction == NextTransaction::Unchanged
             && *savepoints == Savepoints::Unchanged
+            && *insert_id <= InsertId::Reported
             && pin.is_none()
     }
 
@@ -112,6 +141,7 @@ impl Effects {
             self.sets(name);
         }
         self.pin = self.pin.or(other.pin);
+        self.insert_id.add(other.insert_id);
         if other.database == DefaultDatabase::MayDiffer {
             self.database = DefaultDatabase::MayDiffer;
         }
@@ -192,6 +222,8 @@ enum StatementState {
     Create,
     Drop,
     Flush,
+    /// After `ANALYZE`, which may execute a statement.
+    Analyze,
     /// After `BEGIN`.
     Block,
     /// After `ROLLBACK`, with what was known of savepoints before it.
@@ -301,6 +333,7 @@ impl EffectsScanner {
             (Function::Argument, _) if self.verb != Verb::Changes => {
                 self.effects.pins("LAST_INSERT_ID of a value");
             }
+            (Function::Argument, _) => self.effects.insert_id.add(InsertId::ReportedUnlessZero),
             _ => {}
         }
         match token {
@@ -334,6 +367,14 @@ impl EffectsScanner {
             }
             (Verb::Ends, b"no") => Verb::EndsNo,
             (Verb::EndsNo, _) => Verb::Ends,
+            (Verb::Changes, b"returning") => {
+                self.effects.insert_id.add(InsertId::NotReported);
+                Verb::Changes
+            }
+            (Verb::Changes, b"duplicate") => {
+                self.effects.insert_id.add(InsertId::ReportedIfZero);
+                Verb::Changes
+            }
             (verb, _) => verb,
         };
         match (statement, word) {
@@ -342,6 +383,11 @@ impl EffectsScanner {
             (StatementState::Create, b"or" | b"replace") => StatementState::Create,
             (StatementState::Create, b"temporary") => {
                 self.effects.pins("a temporary table");
+                StatementState::Other
+            }
+            // Behind a format.
+            (StatementState::Analyze, b"insert" | b"update" | b"replace") => {
+                self.effects.insert_id = InsertId::NotReported;
                 StatementState::Other
             }
             (StatementState::Drop, b"database" | b"schema") => {
@@ -385,8 +431,14 @@ impl EffectsScanner {
             }
             b"insert" | b"update" | b"replace" => {
                 self.verb = Verb::Changes;
+                self.effects.insert_id.add(InsertId::Reported);
                 return StatementState::Other;
             }
+            b"load" => {
+                self.effects.insert_id = InsertId::NotReported;
+                return StatementState::Other;
+            }
+            b"analyze" => return StatementState::Analyze,
             b"rollback" => {
                 self.verb = Verb::Ends;
                 let before = self.effects.savepoints;
@@ -516,7 +568,7 @@ const UNKNOWN: &str = "a statement of an unknown kind";
 /// Statements whose only lasting effects are those of the words in them, or of their transaction.
 static HARMLESS: LazyLock<WordSet> = LazyLock::new(|| {
     WordSet::of(
-        "alter analyze check checksum delete desc describe do explain get grant help kill load optimize purge \
+        "alter check checksum delete desc describe do explain get grant help kill optimize purge \
          release rename repair resignal revoke select show signal start stop table truncate unlock values with \
          change",
     )

@@ -246,6 +246,43 @@ fn after_an_error_the_status_of_the_session_is_queried() {
 }
 
 #[test]
+fn an_error_may_end_a_transaction() {
+    let connection_ids = ConnectionIds::default();
+    let mut backend = backend(&connection_ids);
+    let (mut session, _) = begin(request(), AcquiredState::Reset, &backend, &connection_ids);
+    let open = ok(&OkPacket { status: 3, ..OK });
+    let refusal = written(|out| write_err(out, 1, &INTERRUPTED).unwrap());
+    assert_eq!(exchange(&mut session, &mut backend, &query("BEGIN"), &open), SessionPhase::Active);
+    for (status, phase) in [(3, SessionPhase::Active), (2, SessionPhase::CanDetach)] {
+        let asks = exchange(&mut session, &mut backend, &query("CREATE TABLE t (a INT)"), &refusal);
+        assert_eq!(asks, SessionPhase::NeedsQuery);
+        let mut to_server = Vec::new();
+        session.query_settings(&backend, &mut to_server).unwrap();
+        assert_eq!(to_server, ping());
+        let processed = session.process_server(&ok(&OkPacket { status, ..OK }), &mut backend).unwrap();
+        assert_eq!(processed.phase, phase);
+    }
+}
+
+#[test]
+fn the_last_insert_id_is_the_servers() {
+    let connection_ids = ConnectionIds::default();
+    let mut backend = backend(&connection_ids);
+    let (mut session, _) = begin(request(), AcquiredState::Reset, &backend, &connection_ids);
+    let insert = OkPacket { last_insert_id: 9, ..OK };
+    let text = query("INSERT INTO t VALUES (1) ON DUPLICATE KEY UPDATE a = 1");
+    assert_eq!(exchange(&mut session, &mut backend, &text, &ok(&insert)), SessionPhase::NeedsQuery);
+    let mut to_server = Vec::new();
+    session.query_settings(&backend, &mut to_server).unwrap();
+    assert_eq!(to_server, [query("SELECT LAST_INSERT_ID()"), ping()].concat());
+    let processed = session.process_server(&[row(&["8"]), ok(&OK)].concat(), &mut backend).unwrap();
+    assert_eq!(processed.phase, SessionPhase::CanDetach);
+    let request = session.detach(&mut backend).unwrap().request.unwrap();
+    let (_, to_server) = begin(request, AcquiredState::Reset, &backend, &connection_ids);
+    assert_eq!(to_server, query("SET last_insert_id=8"));
+}
+
+#[test]
 fn a_pin_is_reported_once() {
     let connection_ids = ConnectionIds::default();
     let mut backend = backend(&connection_ids);

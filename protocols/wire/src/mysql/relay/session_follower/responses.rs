@@ -11,14 +11,14 @@ use crate::mysql::{
         observer::{CompletedResponse, CursorState, ResponseEnd},
         prepared_statements::{ClientStatement, ClientStatements, ConnectionStatements},
         session_follower::{
-            Diagnostics, MAX_OPEN, PendingCommand, ResetData, ServerBytes, SessionChanges, SessionFollower,
-            SessionReset, SettingFlags, StatusFlags, transaction_state::TransactionState,
+            Diagnostics, InsertIdQuery, MAX_OPEN, PendingCommand, ResetData, ServerBytes, SessionChanges,
+            SessionFollower, SessionReset, SettingFlags, StatusFlags, transaction_state::TransactionState,
         },
         text_context::TextContext,
         traffic::MySqlRelay,
     },
     server::write_payload,
-    sql::effects::{DefaultDatabase, Effects, NextTransaction, Savepoints, StatementCount},
+    sql::effects::{DefaultDatabase, Effects, InsertId, NextTransaction, Savepoints, StatementCount},
 };
 
 impl SessionFollower {
@@ -105,7 +105,7 @@ impl SessionFollower {
             self.record_flags(ok);
         }
         match (self.pending.pop_front(), end) {
-            (Some(PendingCommand::Query(Some(effects))), _) => return self.apply_effects(&effects, end),
+            (Some(PendingCommand::Query(Some(effects))), _) => return self.apply_effects(&effects, complete),
             (Some(PendingCommand::Query(None)), _) => {
                 self.changes.effects.pins("a command that was answered before its end");
             }
@@ -118,7 +118,7 @@ impl SessionFollower {
                     self.bulk_ended(own, &types, end, statements, prepared);
                 }
                 self.executed(own, end, cursor, prepared);
-                return self.apply_effects(&effects, end);
+                return self.apply_effects(&effects, complete);
             }
             (Some(PendingCommand::ExecuteLast(kind, payload)), _) => {
                 self.pending_bytes -= payload.len();
@@ -126,7 +126,7 @@ impl SessionFollower {
                     let effects = statements.get(own).map(|statement| Arc::clone(&statement.effects));
                     self.learn_types(own, kind, &payload, end, statements, prepared);
                     self.executed(own, end, cursor, prepared);
-                    return self.apply_effects(&effects.unwrap_or_default(), end);
+                    return self.apply_effects(&effects.unwrap_or_default(), complete);
                 }
             }
             (Some(PendingCommand::Fetch(own)), ResponseEnd::Ok(ok)) if ok.last_row_was_sent() => {
@@ -225,20 +225,44 @@ impl SessionFollower {
     }
 
     /// A command with these effects has completed.
-    fn apply_effects(&mut self, effects: &Effects, end: ResponseEnd) {
+    fn apply_effects(&mut self, effects: &Effects, complete: CompletedResponse) {
+        let end = complete.end;
         self.transaction.record(end, effects.savepoints);
-        if effects.is_none() {
+        let is_refused = matches!(end, ResponseEnd::Err(_));
+        if effects.is_none() && !(is_refused && effects.insert_id == InsertId::Reported) {
             return;
         }
-        if matches!(end, ResponseEnd::Err(_)) && effects.count == StatementCount::One {
+        if must_ask_for_insert_id(effects, complete) {
+            self.changes.insert_id_query = InsertIdQuery::Needed;
+        }
+        if is_refused && effects.count == StatementCount::One {
             // Connection-bound state may exist although the command failed.
             return self.changes.effects.merge(&Effects { pin: effects.pin, ..Effects::default() });
         }
         self.changes.effects.merge(effects);
+        if effects.database == DefaultDatabase::MayDiffer {
+            self.no_database = None;
+        }
         if effects.next_transaction == NextTransaction::Configured
             && !matches!(end, ResponseEnd::Ok(ok) if ok.is_in_transaction())
         {
             self.next_transaction = NextTransaction::Configured;
         }
     }
+}
+
+/// Whether the response does not show `LAST_INSERT_ID()`.
+fn must_ask_for_insert_id(effects: &Effects, complete: CompletedResponse) -> bool {
+    let is_reported = match effects.insert_id {
+        InsertId::Unchanged => true,
+        // An earlier row may have got a key.
+        _ if matches!(complete.end, ResponseEnd::Err(_)) => false,
+        InsertId::Reported => true,
+        // The key may be of another statement.
+        _ if effects.count == StatementCount::Several => false,
+        InsertId::ReportedUnlessZero => complete.insert_id != 0,
+        InsertId::ReportedIfZero => complete.insert_id == 0,
+        InsertId::NotReported => false,
+    };
+    !is_reported
 }

@@ -38,7 +38,6 @@ fn effects_within_the_transaction_are_ignored() {
         "UPDATE t SET a = 1 WHERE b = '; SET x = 1'",
         r"INSERT INTO t VALUES ('it\'s', 'GET_LOCK(', '@x', 'a\\')",
         "INSERT INTO t VALUES (LAST_INSERT_ID(), 1)",
-        "UPDATE t SET id = LAST_INSERT_ID(id + 1)",
         "SELECT LAST_INSERT_ID()",
         "SELECT get_lock, `row_count` FROM t /* GET_LOCK() */",
         "SET GLOBAL x = 1",
@@ -177,5 +176,31 @@ fn ambiguous_texts_pin() {
     }
     for text in ["SELECT /*+ MAX_EXECUTION_TIME(1000) */ 1", "SELECT 1 --é\n"] {
         assert_eq!(of(text).pin, None, "{text}");
+    }
+}
+
+#[test]
+fn texts_whose_responses_do_not_show_last_insert_id_are_found() {
+    for (text, expected) in [
+        ("SELECT 1", InsertId::Unchanged),
+        ("DELETE FROM t RETURNING id", InsertId::Unchanged),
+        ("ANALYZE TABLE t", InsertId::Unchanged),
+        ("ANALYZE SELECT `insert` FROM t", InsertId::Unchanged),
+        ("INSERT INTO t VALUES (1)", InsertId::Reported),
+        ("SET STATEMENT max_statement_time = 1 FOR REPLACE t VALUES (1)", InsertId::Reported),
+        ("UPDATE t SET a = LAST_INSERT_ID()", InsertId::Reported),
+        ("UPDATE t SET a = LAST_INSERT_ID(0)", InsertId::ReportedUnlessZero),
+        ("INSERT t VALUES (1); UPDATE t SET a = `last_insert_id` (a + 1)", InsertId::ReportedUnlessZero),
+        ("INSERT INTO t VALUES (1) ON DUPLICATE KEY UPDATE a = 1", InsertId::ReportedIfZero),
+        ("INSERT INTO t VALUES (1) ON DUPLICATE KEY UPDATE a = LAST_INSERT_ID(a)", InsertId::NotReported),
+        ("INSERT INTO t VALUES (1) RETURNING id", InsertId::NotReported),
+        ("REPLACE INTO t VALUES (1) RETURNING id; SELECT 1", InsertId::NotReported),
+        ("LOAD DATA INFILE 'x' INTO TABLE t", InsertId::NotReported),
+        ("ANALYZE INSERT INTO t VALUES (1)", InsertId::NotReported),
+        ("ANALYZE FORMAT=JSON REPLACE INTO t VALUES (1)", InsertId::NotReported),
+    ] {
+        let effects = of(text);
+        assert_eq!((effects.insert_id, effects.pin), (expected, None), "{text}");
+        assert_eq!(effects.is_none(), expected <= InsertId::Reported, "{text}");
     }
 }
