@@ -5,7 +5,8 @@
 //! IMMEDIATE` and with executable comments. A false positive costs a connection. Not seen: what stored routines,
 //! triggers and views do.
 
-use crate::text_search::{self, Findings, Meaning, NameSet, TakeWords, is_space};
+use crate::mysql::sql::lexer;
+use crate::text_search::{self, Findings, Meaning, NameSet, TakeWords, WORD_BYTES, is_space};
 
 /// Names, or parts of them, and what else matters together with other parts of a text.
 static NAMES: NameSet<Meaning<Mark>, 11> = NameSet::of([
@@ -31,7 +32,7 @@ const ROLE: &str = "SET ROLE";
 const GROUP: &str = "SET RESOURCE GROUP";
 const AUTHORIZATION: &str = "SET SESSION AUTHORIZATION";
 const BINLOG: &str = "BINLOG";
-const XA: &str = "an XA transaction";
+const XA: &str = "XA PREPARE";
 const SOCKET: &str = "net_write_timeout or net_retry_count";
 const COMPUTED: &str = "a text that is computed";
 
@@ -63,7 +64,7 @@ enum Expected {
     Events,
     /// After `PREPARE`: a name.
     Statement,
-    /// After `XA`: what is done with the transaction.
+    /// After `XA`: `PREPARE`.
     Xa,
     /// After that name: `FROM`.
     From,
@@ -91,6 +92,7 @@ pub(crate) enum Mark {
     Computed,
     /// A backslash, or two literals in a row.
     Parts,
+    /// `XA PREPARE`. A reset rolls back what is not prepared.
     Xa,
     /// A limit of the connection's socket.
     SocketLimit,
@@ -144,8 +146,31 @@ impl Findings for Words {
     }
 }
 
+impl Words {
+    /// A word with a byte that is a blank in single-byte character sets.
+    #[cold]
+    fn words_around(&mut self, blank: usize, word: &[u8], before: u8, next: u8) {
+        if word.len() == WORD_BYTES {
+            // The words behind the blank may have been cut.
+            self.mark(Mark::Computed);
+        }
+        if blank > 0 {
+            self.word(&word[..blank], before, b' ');
+        }
+        self.sign(b' ', 0);
+        if blank + 1 < word.len() {
+            self.word(&word[blank + 1..], b' ', next);
+        }
+    }
+}
+
 impl TakeWords for Words {
     fn word(&mut self, word: &[u8], before: u8, next: u8) {
+        if !word.is_ascii()
+            && let Some(blank) = may_be_blank(word)
+        {
+            return self.words_around(blank, word, before, next);
+        }
         // In an executable comment a version may be in front of it.
         let digits = word.iter().take_while(|byte| before == b'!' && byte.is_ascii_digit()).count();
         let word = &word[digits..];
@@ -165,9 +190,7 @@ impl TakeWords for Words {
             (Expected::Authorization, b"authorization") => self.mark(Mark::Authorization),
             (Expected::Statement, _) => self.expected = Expected::From,
             (Expected::From, b"from") | (Expected::Immediate, b"immediate") => self.expected = Expected::Text,
-            (Expected::Xa, b"start" | b"begin" | b"end" | b"prepare" | b"commit" | b"rollback") => {
-                self.mark(Mark::Xa);
-            }
+            (Expected::Xa, b"prepare") => self.mark(Mark::Xa),
             (_, b"set") => {
                 self.mark(Mark::Set);
                 self.expected = Expected::Set;
@@ -217,6 +240,12 @@ impl TakeWords for Words {
             self.sign = sign;
         }
     }
+}
+
+/// The place of a byte that may be a blank: in UTF-8 no character starts with it.
+fn may_be_blank(word: &[u8]) -> Option<usize> {
+    let is_first = |at: usize| at == 0 || word[at - 1].is_ascii();
+    (0..word.len()).find(|at| lexer::may_be_blank(word[*at]) && is_first(*at))
 }
 
 #[cfg(test)]
