@@ -51,4 +51,6 @@ pub(super) enum PendingQuery {
     Setting(String),
     Database,
     InsertId,
+    /// A statement has failed that may have generated a key before.
+    InsertIdAfterError,
 }

@@ -331,9 +331,10 @@ impl ProtocolSession for ClientSession {
         let request = match self.mode {
             PoolingMode::Session(_) => None,
             PoolingMode::Transaction(pooled) => {
-                let TransactionPooling { mut request, mut session_state, .. } = *pooled;
+                let TransactionPooling { mut request, mut session_state, diagnostics, .. } = *pooled;
                 session_state.registration.set_backend(None);
                 session_state.was_greeted = true;
+                session_state.diagnostics = diagnostics;
                 request.session_state = Some(session_state);
                 Some(request)
             }

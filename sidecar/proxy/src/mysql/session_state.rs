@@ -1,8 +1,8 @@
 //! The state that moves with a client from one connection to the next.
 
 use ciphertoll_wire::mysql::relay::{
-    ClientStatements, ContextSwitch, InitialState, NoDatabase, SessionRestore, SettingFlags, TextContext,
-    setting,
+    ClientStatements, ContextSwitch, Diagnostics, InitialState, NoDatabase, SessionRestore, SettingFlags,
+    TextContext, setting,
 };
 use ciphertoll_wire::mysql::{Capabilities, Error};
 
@@ -29,6 +29,8 @@ pub(super) struct SessionState {
     pub(super) insert_id: Option<u64>,
     /// The flags that the client was told last.
     pub(super) flags: SettingFlags,
+    /// Diagnostics that it has left on its last connection.
+    pub(super) diagnostics: Diagnostics,
 }
 
 /// Whether the server can refuse the recorded state.
@@ -55,16 +57,15 @@ impl SessionState {
             option: None,
             insert_id: None,
             flags: SettingFlags::of(status),
+            diagnostics: Diagnostics::None,
         }
     }
 
-    /// Records a setting.
+    /// Records a setting, behind the others: what was set later may have changed what was set before.
     pub(super) fn record_setting(&mut self, name: &str, value: Option<String>) -> Result<(), Unportable> {
         TextContext::set(&mut self.statements.context, name, value.clone());
-        match self.settings.iter_mut().find(|(known, _)| known == name) {
-            Some((_, known)) => *known = value,
-            None => self.settings.push((name.to_owned(), value)),
-        }
+        self.settings.retain(|(known, _)| known != name);
+        self.settings.push((name.to_owned(), value));
         if self.settings.len() > MAX_SETTINGS { Err(Unportable("too many settings")) } else { Ok(()) }
     }
 

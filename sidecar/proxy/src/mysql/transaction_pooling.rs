@@ -4,8 +4,8 @@
 use ciphertoll_wire::mysql::err::ErrPacket;
 use ciphertoll_wire::mysql::relay::{
     ConnectionState, Diagnostics, InitialState, InitialStateQuery, InsertIdQuery, MultiStatements,
-    MySqlRelay, Reply, RestoredSession, SessionChanges, SessionFollower, SessionReset, SessionRestore,
-    StatusFlags, TextEncoding, Transaction, encode_refusal, first_command_bytes, restorable,
+    MySqlRelay, Reply, RestoredSession, ServerProduct, SessionChanges, SessionFollower, SessionReset,
+    SessionRestore, StatusFlags, TextEncoding, Transaction, encode_refusal, first_command_bytes, restorable,
 };
 use ciphertoll_wire::mysql::sql::{DefaultDatabase, Remains};
 use ciphertoll_wire::mysql::{Error, Response};
@@ -60,8 +60,10 @@ impl TransactionPooling {
             self.add_query(PendingQuery::Database);
         }
         self.session_state.insert_id = done.insert_id.or(self.session_state.insert_id);
-        if done.insert_id_query == InsertIdQuery::Needed {
-            self.add_query(PendingQuery::InsertId);
+        match done.insert_id_query {
+            InsertIdQuery::None => {}
+            InsertIdQuery::AfterError => self.add_query(PendingQuery::InsertIdAfterError),
+            InsertIdQuery::Needed => self.add_query(PendingQuery::InsertId),
         }
         self.session_state.option = done.option.or(self.session_state.option);
         self.session_state.flags = self.follower.flags();
@@ -78,8 +80,10 @@ impl TransactionPooling {
         if queries.is_empty() {
             return;
         }
-        // The query has replaced the diagnostics of the client's statement.
-        self.diagnostics = Diagnostics::None;
+        if backend.product == ServerProduct::MySql {
+            // The query has replaced the diagnostics of the client's statement. MariaDB's are left: it uses no table.
+            self.diagnostics = Diagnostics::None;
+        }
         let Some(values) = restored.values else {
             self.context = ContextState::Unknown;
             return self.pin.set(NOT_REPORTED);
@@ -92,7 +96,7 @@ impl TransactionPooling {
             };
             match query {
                 PendingQuery::Setting(name) => self.record_setting(&name, value, backend),
-                PendingQuery::InsertId => {
+                PendingQuery::InsertId | PendingQuery::InsertIdAfterError => {
                     let insert_id = value.and_then(|value| value.parse().ok());
                     self.session_state.insert_id = insert_id.filter(|id| *id != 0);
                 }
@@ -160,6 +164,7 @@ impl ClientSession {
         if command.is_some() || backend.remains == Remains::Anything {
             relay.raise_remains(Remains::Anything);
         }
+        let diagnostics = session_state.diagnostics;
         if session_state.option.is_some() {
             relay.set_statements(MultiStatements::Changed);
         }
@@ -179,7 +184,11 @@ impl ClientSession {
                 pin: PinState::None,
                 queries: Vec::new(),
                 status: StatusFlags::Reported,
-                diagnostics: Diagnostics::None,
+                diagnostics: if acquired == AcquiredState::SameClient {
+                    diagnostics
+                } else {
+                    Diagnostics::None
+                },
                 pending: None,
                 context: ContextState::Known,
                 refuses_first: kill == PendingKill::Query && acquired == AcquiredState::Reset,
@@ -437,7 +446,7 @@ impl ClientSession {
         }
         if open_state.transaction == Transaction::Open {
             // An error may have ended the transaction: a deadlock, or a failure behind an implicit commit.
-            return if pooled.follower.status() == StatusFlags::Unknown {
+            return if pooled.pin == PinState::None && pooled.follower.status() == StatusFlags::Unknown {
                 SessionPhase::NeedsQuery
             } else {
                 SessionPhase::Active
@@ -487,13 +496,17 @@ impl ClientSession {
                 return self.prepare(own, backend, to_server);
             }
         }
+        if backend.product == ServerProduct::MySql {
+            // The query would replace the error for which the client may ask.
+            pooled.queries.retain(|query| *query != PendingQuery::InsertIdAfterError);
+        }
         let early = self.command.take().map(|(_, restore)| restore);
         let mut restore = early.unwrap_or_else(|| SessionRestore::new(backend.capabilities));
         if !pooled.queries.is_empty() {
             let expression = |query: &PendingQuery| match query {
                 PendingQuery::Setting(name) => format!("@@{}", backend.product.name(name)),
                 PendingQuery::Database => "DATABASE()".to_owned(),
-                PendingQuery::InsertId => "LAST_INSERT_ID()".to_owned(),
+                PendingQuery::InsertId | PendingQuery::InsertIdAfterError => "LAST_INSERT_ID()".to_owned(),
             };
             restore.values(&pooled.queries.iter().map(expression).collect::<Vec<_>>(), to_server)?;
         }

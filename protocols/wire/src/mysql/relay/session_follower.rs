@@ -88,10 +88,12 @@ pub struct SessionChanges {
 }
 
 /// Whether the server must be asked for `LAST_INSERT_ID()`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
 pub enum InsertIdQuery {
     #[default]
     None,
+    /// A statement has failed that may have generated a key before.
+    AfterError,
     Needed,
 }
 

@@ -7,7 +7,8 @@ pub(crate) mod remains;
 pub(crate) mod unresettable;
 
 pub use effects::{
-    DefaultDatabase, Effects, InsertId, NextTransaction, Savepoints, StatementCount, TextReader,
+    DefaultDatabase, Effects, InsertId, NextTransaction, ReadsDiagnostics, Savepoints, StatementCount,
+    TextReader,
 };
 pub use lexer::Escapes;
 pub use remains::{Remains, RemainsReader};

@@ -73,7 +73,7 @@ fn is_mariadb(fixture: &Fixture) -> bool {
 }
 
 /// A client of the server itself.
-fn direct(fixture: &Fixture) -> RawClient {
+pub(super) fn direct(fixture: &Fixture) -> RawClient {
     let Endpoint::Unix(socket) = fixture.server().unix_endpoint() else { panic!("a server has a socket") };
     let (user, database) = (fixture.user(), fixture.server().database());
     RawClient::log_in_with(&socket, &user, &fixture.password(), Some(database), USUAL, UTF8MB4)

@@ -18,7 +18,9 @@ use crate::mysql::{
         traffic::MySqlRelay,
     },
     server::write_payload,
-    sql::effects::{DefaultDatabase, Effects, InsertId, NextTransaction, Savepoints, StatementCount},
+    sql::effects::{
+        DefaultDatabase, Effects, InsertId, NextTransaction, ReadsDiagnostics, Savepoints, StatementCount,
+    },
 };
 
 impl SessionFollower {
@@ -91,15 +93,18 @@ impl SessionFollower {
         }
         let (status, diagnostics) = match end {
             ResponseEnd::NoStatus if matches!(self.pending.front(), Some(PendingCommand::Prepare { .. })) => {
-                (self.changes.status, Diagnostics::None)
+                (self.changes.status, Some(Diagnostics::None))
             }
             // `COM_STATISTICS` leaves those of an earlier command.
-            ResponseEnd::NoStatus => (self.changes.status, Diagnostics::Some),
-            ResponseEnd::Err(_) => (StatusFlags::Unknown, Diagnostics::Some),
-            ResponseEnd::Ok(ok) if ok.warnings > 0 => (StatusFlags::Reported, Diagnostics::Some),
-            ResponseEnd::Ok(_) => (StatusFlags::Reported, Diagnostics::None),
+            ResponseEnd::NoStatus => (self.changes.status, Some(Diagnostics::Some)),
+            ResponseEnd::Err(_) => (StatusFlags::Unknown, Some(Diagnostics::Some)),
+            ResponseEnd::Ok(ok) if ok.warnings > 0 => (StatusFlags::Reported, Some(Diagnostics::Some)),
+            ResponseEnd::Ok(_) if self.leaves_diagnostics() => {
+                (StatusFlags::Reported, self.changes.diagnostics)
+            }
+            ResponseEnd::Ok(_) => (StatusFlags::Reported, Some(Diagnostics::None)),
         };
-        (self.changes.status, self.changes.diagnostics) = (status, Some(diagnostics));
+        (self.changes.status, self.changes.diagnostics) = (status, diagnostics);
         self.check_next_transaction(end);
         if let ResponseEnd::Ok(ok) = end {
             self.record_flags(ok);
@@ -140,11 +145,26 @@ impl SessionFollower {
             }
             (Some(PendingCommand::Option(option)), ResponseEnd::Ok(_)) => self.changes.option = Some(option),
             (Some(PendingCommand::Reset), ResponseEnd::Ok(_)) => {
-                self.session_was_reset(diagnostics, statements, prepared);
+                self.session_was_reset(diagnostics.unwrap_or_default(), statements, prepared);
             }
             _ => {}
         }
         self.transaction.record(end, Savepoints::Unchanged);
+    }
+
+    /// Whether the command that was answered without a warning leaves the diagnostics of the one before it.
+    #[inline]
+    fn leaves_diagnostics(&self) -> bool {
+        let reads = |effects: &Effects| {
+            effects.reads_diagnostics == ReadsDiagnostics::Yes && effects.count == StatementCount::One
+        };
+        match self.pending.front() {
+            Some(PendingCommand::Query(Some(effects))) => reads(effects),
+            Some(PendingCommand::Execute(_, effects, _)) => reads(effects),
+            // `COM_PING`.
+            Some(PendingCommand::Other) => true,
+            _ => false,
+        }
     }
 
     /// Settings that the status flags report may have been changed out of sight, by a stored routine.
@@ -232,9 +252,7 @@ impl SessionFollower {
         if effects.is_none() && !(is_refused && effects.insert_id == InsertId::Reported) {
             return;
         }
-        if must_ask_for_insert_id(effects, complete) {
-            self.changes.insert_id_query = InsertIdQuery::Needed;
-        }
+        self.changes.insert_id_query = self.changes.insert_id_query.max(insert_id_query(effects, complete));
         if is_refused && effects.count == StatementCount::One {
             // Connection-bound state may exist although the command failed.
             return self.changes.effects.merge(&Effects { pin: effects.pin, ..Effects::default() });
@@ -252,11 +270,10 @@ impl SessionFollower {
 }
 
 /// Whether the response does not show `LAST_INSERT_ID()`.
-fn must_ask_for_insert_id(effects: &Effects, complete: CompletedResponse) -> bool {
+fn insert_id_query(effects: &Effects, complete: CompletedResponse) -> InsertIdQuery {
     let is_reported = match effects.insert_id {
         InsertId::Unchanged => true,
-        // An earlier row may have got a key.
-        _ if matches!(complete.end, ResponseEnd::Err(_)) => false,
+        _ if matches!(complete.end, ResponseEnd::Err(_)) => return InsertIdQuery::AfterError,
         InsertId::Reported => true,
         // The key may be of another statement.
         _ if effects.count == StatementCount::Several => false,
@@ -264,5 +281,5 @@ fn must_ask_for_insert_id(effects: &Effects, complete: CompletedResponse) -> boo
         InsertId::ReportedIfZero => complete.insert_id == 0,
         InsertId::NotReported => false,
     };
-    !is_reported
+    if is_reported { InsertIdQuery::None } else { InsertIdQuery::Needed }
 }

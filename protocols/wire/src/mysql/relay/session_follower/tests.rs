@@ -14,6 +14,7 @@ use crate::mysql::{
 };
 
 mod bulk;
+mod moves;
 
 use super::*;
 use crate::mysql::sql::effects::DefaultDatabase;
@@ -225,59 +226,6 @@ fn changes_are_reported_once() {
     fixture.says(&written(encode_reset_connection), 7);
     fixture.hears(&ok(&OK));
     assert_eq!(fixture.follow.settle().effects.database, DefaultDatabase::MayDiffer);
-}
-
-#[test]
-fn last_insert_id_is_asked_for_if_no_response_reports_it() {
-    let reported = OkPacket { last_insert_id: 9, ..OK };
-    for (text, answer, expected) in [
-        ("INSERT INTO t VALUES (1)", ok(&reported), InsertIdQuery::None),
-        ("INSERT INTO t VALUES (1)", refusal(), InsertIdQuery::Needed),
-        ("SELECT 1 FROM t", refusal(), InsertIdQuery::None),
-        ("INSERT INTO t VALUES (1) RETURNING id", ok(&OK), InsertIdQuery::Needed),
-        ("UPDATE t SET a = LAST_INSERT_ID(a)", ok(&reported), InsertIdQuery::None),
-        ("UPDATE t SET a = LAST_INSERT_ID(0)", ok(&OK), InsertIdQuery::Needed),
-        ("INSERT t VALUES (1) ON DUPLICATE KEY UPDATE a = 1", ok(&reported), InsertIdQuery::Needed),
-        ("INSERT t VALUES (1) ON DUPLICATE KEY UPDATE a = 1", ok(&OK), InsertIdQuery::None),
-        ("UPDATE t SET a = LAST_INSERT_ID(0); SELECT 1", ok(&reported), InsertIdQuery::Needed),
-    ] {
-        let mut fixture = Fixture::new();
-        fixture.says(&query(text), 1000);
-        fixture.hears(&answer);
-        assert_eq!(fixture.follow.settle().insert_id_query, expected, "{text}");
-        // A prepared statement.
-        let own = prepare(&mut fixture, text, 77, 0);
-        fixture.says(&execute(own, &[]), 1000);
-        fixture.hears(&answer);
-        assert_eq!(fixture.follow.settle().insert_id_query, expected, "{text}");
-    }
-}
-
-#[test]
-fn an_error_that_ends_the_transaction_ends_its_savepoints() {
-    const OPEN: OkPacket = OkPacket { status: 1, ..OK };
-    const ENDED: OkPacket = OkPacket { status: 0, ..OK };
-    let mut fixture = Fixture::new();
-    for (text, answer) in [
-        ("SAVEPOINT a", ok(&ENDED)),
-        ("INSERT INTO t VALUES (1)", ok(&OPEN)),
-        ("CREATE TABLE t (a INT)", refusal()),
-    ] {
-        fixture.says(&query(text), 1000);
-        fixture.hears(&answer);
-        assert!(fixture.follow.may_have_savepoint(), "{text}");
-    }
-    assert_eq!(fixture.follow.status(), StatusFlags::Unknown);
-    fixture.follow.report_status(ENDED);
-    assert_eq!(fixture.follow.status(), StatusFlags::Reported);
-    assert!(!fixture.follow.may_have_savepoint());
-    // A routine may set a savepoint before it fails.
-    for (text, answer) in [("INSERT INTO t VALUES (1)", ok(&OPEN)), ("CALL p()", refusal())] {
-        fixture.says(&query(text), 1000);
-        fixture.hears(&answer);
-    }
-    fixture.follow.report_status(ENDED);
-    assert!(fixture.follow.may_have_savepoint());
 }
 
 #[test]
