@@ -14,7 +14,10 @@ impl SessionFollower {
     #[cold]
     pub(super) fn without_database(&self, kind: u8, header: Header, arrived: &[u8]) -> Option<CommandAction> {
         // Whether the client then has a database is not known yet.
-        let is_choosing = |pending: &PendingCommand| matches!(pending, PendingCommand::Query(Some(effects)) if effects.database == DefaultDatabase::MayDiffer);
+        let is_choosing = |pending: &PendingCommand| match pending {
+            PendingCommand::Query(Some(effects)) => effects.database == DefaultDatabase::MayDiffer,
+            _ => false,
+        };
         if self.pending.iter().any(is_choosing) {
             return Some(CommandAction::NeedInput);
         }
