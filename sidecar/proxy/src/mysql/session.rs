@@ -335,6 +335,9 @@ impl ProtocolSession for ClientSession {
                 session_state.registration.set_backend(None);
                 session_state.was_greeted = true;
                 session_state.diagnostics = diagnostics;
+                if let ConnectionState::Clean(open_state) = self.relay.connection_state() {
+                    session_state.socket_limits = open_state.socket_limits;
+                }
                 request.session_state = Some(session_state);
                 Some(request)
             }

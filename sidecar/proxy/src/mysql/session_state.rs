@@ -2,7 +2,7 @@
 
 use ciphertoll_wire::mysql::relay::{
     ClientStatements, ContextSwitch, Diagnostics, InitialState, NoDatabase, SessionRestore, SettingFlags,
-    TextContext, setting,
+    SocketLimits, TextContext, setting,
 };
 use ciphertoll_wire::mysql::{Capabilities, Error};
 
@@ -31,6 +31,8 @@ pub(super) struct SessionState {
     pub(super) flags: SettingFlags,
     /// Diagnostics that it has left on its last connection.
     pub(super) diagnostics: Diagnostics,
+    /// The limits of the socket of its last connection.
+    pub(super) socket_limits: SocketLimits,
 }
 
 /// Whether the server can refuse the recorded state.
@@ -58,6 +60,7 @@ impl SessionState {
             insert_id: None,
             flags: SettingFlags::of(status),
             diagnostics: Diagnostics::None,
+            socket_limits: SocketLimits::AtLogin,
         }
     }
 
@@ -67,6 +70,16 @@ impl SessionState {
         self.settings.retain(|(known, _)| known != name);
         self.settings.push((name.to_owned(), value));
         if self.settings.len() > MAX_SETTINGS { Err(Unportable("too many settings")) } else { Ok(()) }
+    }
+
+    /// The limits of the socket after a replay.
+    pub(super) fn replayed_socket_limits(&self) -> SocketLimits {
+        let is_limit = |name: &str| matches!(name, "net_write_timeout" | "net_retry_count");
+        if self.settings.iter().any(|(name, _)| is_limit(name)) {
+            SocketLimits::Changed
+        } else {
+            SocketLimits::AtLogin
+        }
     }
 
     pub(super) fn record_database(&mut self, database: Option<String>) {

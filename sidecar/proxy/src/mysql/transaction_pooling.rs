@@ -164,7 +164,12 @@ impl ClientSession {
         if command.is_some() || backend.remains == Remains::Anything {
             relay.raise_remains(Remains::Anything);
         }
-        let diagnostics = session_state.diagnostics;
+        let (diagnostics, socket_limits) = if acquired == AcquiredState::SameClient {
+            (session_state.diagnostics, session_state.socket_limits)
+        } else {
+            (Diagnostics::None, session_state.replayed_socket_limits())
+        };
+        relay.set_socket_limits(socket_limits);
         if session_state.option.is_some() {
             relay.set_statements(MultiStatements::Changed);
         }
@@ -184,11 +189,7 @@ impl ClientSession {
                 pin: PinState::None,
                 queries: Vec::new(),
                 status: StatusFlags::Reported,
-                diagnostics: if acquired == AcquiredState::SameClient {
-                    diagnostics
-                } else {
-                    Diagnostics::None
-                },
+                diagnostics,
                 pending: None,
                 context: ContextState::Known,
                 refuses_first: kill == PendingKill::Query && acquired == AcquiredState::Reset,

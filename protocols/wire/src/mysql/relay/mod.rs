@@ -33,4 +33,4 @@ pub use session_follower::{
 pub use session_restore::{RestoredSession, ServerProduct, SessionRestore, encode_refusal};
 pub use settings::{quotable, restorable, setting};
 pub use text_context::{ContextSwitch, NoDatabase, TextContext};
-pub use traffic::{ConnectionState, MultiStatements, MySqlRelay, OpenState, Transaction};
+pub use traffic::{ConnectionState, MultiStatements, MySqlRelay, OpenState, SocketLimits, Transaction};

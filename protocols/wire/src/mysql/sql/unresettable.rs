@@ -33,7 +33,8 @@ const GROUP: &str = "SET RESOURCE GROUP";
 const AUTHORIZATION: &str = "SET SESSION AUTHORIZATION";
 const BINLOG: &str = "BINLOG";
 const XA: &str = "XA PREPARE";
-const SOCKET: &str = "net_write_timeout or net_retry_count";
+/// A reset can restore it, see `SocketLimits`.
+pub(crate) const SOCKET_LIMIT: &str = "a limit of the socket";
 const COMPUTED: &str = "a text that is computed";
 
 pub(crate) type Scanner = text_search::Scanner<Words>;
@@ -138,9 +139,10 @@ impl Findings for Words {
             (self.has(Mark::Authorization), AUTHORIZATION),
             (self.has(Mark::Binlog), BINLOG),
             (self.has(Mark::Xa), XA),
-            (self.has(Mark::SocketLimit) && self.has(Mark::Set), SOCKET),
             (self.has(Mark::PerformanceSchema) && self.has(Mark::Update), THREAD),
             (self.has(Mark::Computed) || self.has(Mark::Executed) && self.has(Mark::Parts), COMPUTED),
+            // The last one: the others cannot be undone.
+            (self.has(Mark::SocketLimit) && self.has(Mark::Set), SOCKET_LIMIT),
         ];
         found.into_iter().find_map(|(is_found, reason)| is_found.then_some(reason))
     }

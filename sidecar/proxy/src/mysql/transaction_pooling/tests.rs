@@ -1,5 +1,5 @@
 use ciphertoll_wire::mysql::command::{encode_execute, encode_ping, encode_prepare, encode_query};
-use ciphertoll_wire::mysql::relay::{ConnectionStatements, KillTarget, ServerProduct};
+use ciphertoll_wire::mysql::relay::{ConnectionStatements, KillTarget, ServerProduct, SocketLimits};
 use ciphertoll_wire::mysql::server::{write_err, write_ok, write_payload};
 use ciphertoll_wire::mysql::{Capabilities, PrepareOk, Terms};
 
@@ -280,6 +280,30 @@ fn the_last_insert_id_is_the_servers() {
     let request = session.detach(&mut backend).unwrap().request.unwrap();
     let (_, to_server) = begin(request, AcquiredState::Reset, &backend, &connection_ids);
     assert_eq!(to_server, query("SET last_insert_id=8"));
+}
+
+#[test]
+fn limits_of_the_socket_are_known_until_the_reset() {
+    let connection_ids = ConnectionIds::default();
+    let mut backend = backend(&connection_ids);
+    let (mut session, _) = begin(request(), AcquiredState::Reset, &backend, &connection_ids);
+    let limits = |session: Box<ClientSession>, backend: &mut BackendState| {
+        let Detached { request, release } = session.detach(backend).unwrap();
+        let Release::Reset(released) = release else { panic!("{release:?}") };
+        (request.unwrap(), released.open_state.socket_limits)
+    };
+    exchange(&mut session, &mut backend, &query("SET net_write_timeout=5"), &ok(&OK));
+    session.query_settings(&backend, &mut Vec::new()).unwrap();
+    session.process_server(&[row(&["5"]), ok(&OK)].concat(), &mut backend).unwrap();
+    let (request, first) = limits(session, &mut backend);
+    // The text is not seen again: on the same connection, and on another one, where the proxy sets it.
+    let (mut session, _) = begin(request, AcquiredState::SameClient, &backend, &connection_ids);
+    exchange(&mut session, &mut backend, &ping(), &ok(&OK));
+    let (request, same) = limits(session, &mut backend);
+    let (mut session, _) = begin(request, AcquiredState::Reset, &backend, &connection_ids);
+    session.process_server(&ok(&OK), &mut backend).unwrap();
+    let (_, other) = limits(session, &mut backend);
+    assert_eq!([first, same, other], [SocketLimits::Changed; 3]);
 }
 
 #[test]
