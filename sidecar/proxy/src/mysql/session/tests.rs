@@ -1,7 +1,7 @@
 use ciphertoll_wire::mysql::Terms;
 use ciphertoll_wire::mysql::command::{encode_ping, encode_query, encode_quit, encode_statement_close};
 use ciphertoll_wire::mysql::err::ErrPacket;
-use ciphertoll_wire::mysql::relay::{MultiStatements, Transaction};
+use ciphertoll_wire::mysql::relay::Transaction;
 use ciphertoll_wire::mysql::server::{write_err, write_payload};
 
 use ciphertoll_wire::relay::Goodbye;
