@@ -224,7 +224,7 @@ impl<F: Findings> Scanner<F> {
 }
 
 /// More bytes than any word of interest has.
-const WORD_BYTES: usize = 16;
+pub(crate) const WORD_BYTES: usize = 16;
 
 /// Splits a text into words and single other bytes, in literals and comments, too.
 #[derive(Debug, Clone, Default)]

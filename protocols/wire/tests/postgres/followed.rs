@@ -20,7 +20,7 @@ use proptest::prelude::*;
 pub(crate) struct Fixture {
     pub(crate) relay: PostgresRelay,
     pub(crate) follow: SessionFollower,
-    parameters: Parameters,
+    pub(crate) parameters: Parameters,
     pub(crate) statements: ClientStatements,
     pub(crate) prepared: ConnectionStatements,
     /// Bytes of the client that wait for answers.
@@ -484,43 +484,6 @@ fn a_long_pipeline_waits_for_replies() {
     fixture.down(&answers("Z"), 4096);
     let goes_on = [parse("s", "SELECT 1"), describe("s"), sync()].concat();
     assert_eq!(fixture.up(&goes_on, 1000), goes_on, "it goes on");
-}
-
-#[test]
-fn texts_follow_the_server_setting() {
-    let set = |fixture: &mut Fixture, value: &[u8]| {
-        fixture.parameters.set(b"standard_conforming_strings", value).expect("a setting");
-    };
-    let (behind, within) = (r"SELECT '\'; LISTEN y", r"SELECT '\'; LISTEN y; --'");
-    let pin = |commands: &[Vec<u8>], value: &[u8]| {
-        let mut fixture = Fixture::default();
-        set(&mut fixture, value);
-        fixture.up(&commands.concat(), 1000);
-        fixture.down(&answers(&"CZ".repeat(commands.len())), 1000);
-        fixture.follow.settle().unwrap_or_default().pin
-    };
-    assert_eq!(pin(&[query(behind)], b"on"), Some("LISTEN"));
-    assert_eq!(pin(&[query(within)], b"off"), None);
-    assert_eq!(pin(&[query("SELECT 1"), query(within)], b"off"), None);
-    // The setting is unknown between a command that may change it and the server's report.
-    let not_known = Some("a literal that ends elsewhere if standard_conforming_strings has changed");
-    assert_eq!(pin(&[query("DISCARD ALL"), query(within)], b"off"), not_known);
-    let mut fixture = Fixture::default();
-    set(&mut fixture, b"off");
-    fixture.up(&query("DISCARD ALL"), 1000);
-    fixture.down(&answers("CZ"), 1000);
-    set(&mut fixture, b"on");
-    fixture.up(&query(behind), 1000);
-    fixture.down(&answers("CZ"), 1000);
-    assert_eq!(fixture.follow.settle().unwrap_or_default().pin, Some("LISTEN"));
-    // A portal changes it when it is executed, which the server reports before the `ReadyForQuery`.
-    let mut fixture = Fixture::default();
-    set(&mut fixture, b"on");
-    fixture.up(&[parse("s", "SET standard_conforming_strings = off"), sync()].concat(), 1000);
-    fixture.down(&answers("1tnZ"), 1000);
-    fixture.up(&[execute("s"), parse("", within), execute(""), sync()].concat(), 1000);
-    fixture.down(&answers("2C12CZ"), 1000);
-    assert!(fixture.follow.settle().unwrap_or_default().pin.is_some());
 }
 
 #[test]

@@ -1,4 +1,5 @@
-//! Statements that are prepared again on another connection: what they mean, and what describes them.
+//! How a server reads texts, and statements that are prepared again on another connection: what they mean, and what
+//! describes them.
 
 use ciphertoll_wire::postgres::column::ValueFormat;
 use ciphertoll_wire::postgres::command::{encode_bind, encode_execute};
@@ -340,4 +341,41 @@ fn notices_about_messages_of_the_proxy_are_dropped() {
     let mut fixture = moved("INSERT INTO t VALUES ($1)", INT, &answers("n"));
     fixture.up(&[execute("s"), sync()].concat(), 1000);
     assert_eq!(fixture.down(&answers("NN1N2NCNZ"), 3), answers("N2NCNZ"), "the first is about the `Parse`");
+}
+
+#[test]
+fn texts_follow_the_server_setting() {
+    let set = |fixture: &mut Fixture, value: &[u8]| {
+        fixture.parameters.set(b"standard_conforming_strings", value).expect("a setting");
+    };
+    let (behind, within) = (r"SELECT '\'; LISTEN y", r"SELECT '\'; LISTEN y; --'");
+    let pin = |commands: &[Vec<u8>], value: &[u8]| {
+        let mut fixture = Fixture::default();
+        set(&mut fixture, value);
+        fixture.up(&commands.concat(), 1000);
+        fixture.down(&answers(&"CZ".repeat(commands.len())), 1000);
+        fixture.follow.settle().unwrap_or_default().pin
+    };
+    assert_eq!(pin(&[query(behind)], b"on"), Some("LISTEN"));
+    assert_eq!(pin(&[query(within)], b"off"), None);
+    assert_eq!(pin(&[query("SELECT 1"), query(within)], b"off"), None);
+    // The setting is unknown between a command that may change it and the server's report.
+    let not_known = Some("a literal that ends elsewhere if standard_conforming_strings has changed");
+    assert_eq!(pin(&[query("DISCARD ALL"), query(within)], b"off"), not_known);
+    let mut fixture = Fixture::default();
+    set(&mut fixture, b"off");
+    fixture.up(&query("DISCARD ALL"), 1000);
+    fixture.down(&answers("CZ"), 1000);
+    set(&mut fixture, b"on");
+    fixture.up(&query(behind), 1000);
+    fixture.down(&answers("CZ"), 1000);
+    assert_eq!(fixture.follow.settle().unwrap_or_default().pin, Some("LISTEN"));
+    // A portal changes it when it is executed, which the server reports before the `ReadyForQuery`.
+    let mut fixture = Fixture::default();
+    set(&mut fixture, b"on");
+    fixture.up(&[parse("s", "SET standard_conforming_strings = off"), sync()].concat(), 1000);
+    fixture.down(&answers("1tnZ"), 1000);
+    fixture.up(&[execute("s"), parse("", within), execute(""), sync()].concat(), 1000);
+    fixture.down(&answers("2C12CZ"), 1000);
+    assert!(fixture.follow.settle().unwrap_or_default().pin.is_some());
 }

@@ -50,4 +50,7 @@ pub(super) enum CommandPurpose {
 pub(super) enum PendingQuery {
     Setting(String),
     Database,
+    InsertId,
+    /// A statement has failed that may have generated a key before.
+    InsertIdAfterError,
 }

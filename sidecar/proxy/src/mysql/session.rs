@@ -235,10 +235,18 @@ impl ClientSession {
         }
     }
 
+    fn has_no_database(&self) -> bool {
+        matches!(&self.mode, PoolingMode::Transaction(pooled) if pooled.follower.has_no_database())
+    }
+
     /// The same, and records on the connection what the session has left.
     fn leave(&self, backend: &mut BackendState) -> Release<ReleasedState> {
         match self.release_action() {
             Release::Reset(_) if let Some(reason) = self.relay.ends_with_client() => Release::Close(reason),
+            // For its client it is in another state than the one to be restored.
+            Release::Reset(_) if self.has_no_database() => {
+                Release::Close("the server has refused the default database of its client")
+            }
             Release::Reset(released) => {
                 let remains = backend.add_remains(released.remains);
                 Release::Reset(ReleasedState { remains, ..released })
@@ -323,9 +331,13 @@ impl ProtocolSession for ClientSession {
         let request = match self.mode {
             PoolingMode::Session(_) => None,
             PoolingMode::Transaction(pooled) => {
-                let TransactionPooling { mut request, mut session_state, .. } = *pooled;
+                let TransactionPooling { mut request, mut session_state, diagnostics, .. } = *pooled;
                 session_state.registration.set_backend(None);
                 session_state.was_greeted = true;
+                session_state.diagnostics = diagnostics;
+                if let ConnectionState::Clean(open_state) = self.relay.connection_state() {
+                    session_state.socket_limits = open_state.socket_limits;
+                }
                 request.session_state = Some(session_state);
                 Some(request)
             }

@@ -1,8 +1,8 @@
 //! The state that moves with a client from one connection to the next.
 
 use ciphertoll_wire::mysql::relay::{
-    ClientStatements, ContextSwitch, InitialState, NoDatabase, SessionRestore, SettingFlags, TextContext,
-    setting,
+    ClientStatements, ContextSwitch, Diagnostics, InitialState, NoDatabase, SessionRestore, SettingFlags,
+    SocketLimits, TextContext, setting,
 };
 use ciphertoll_wire::mysql::{Capabilities, Error};
 
@@ -29,6 +29,10 @@ pub(super) struct SessionState {
     pub(super) insert_id: Option<u64>,
     /// The flags that the client was told last.
     pub(super) flags: SettingFlags,
+    /// Diagnostics that it has left on its last connection.
+    pub(super) diagnostics: Diagnostics,
+    /// The limits of the socket of its last connection.
+    pub(super) socket_limits: SocketLimits,
 }
 
 /// Whether the server can refuse the recorded state.
@@ -55,17 +59,27 @@ impl SessionState {
             option: None,
             insert_id: None,
             flags: SettingFlags::of(status),
+            diagnostics: Diagnostics::None,
+            socket_limits: SocketLimits::AtLogin,
         }
     }
 
-    /// Records a setting.
+    /// Records a setting, behind the others: what was set later may have changed what was set before.
     pub(super) fn record_setting(&mut self, name: &str, value: Option<String>) -> Result<(), Unportable> {
         TextContext::set(&mut self.statements.context, name, value.clone());
-        match self.settings.iter_mut().find(|(known, _)| known == name) {
-            Some((_, known)) => *known = value,
-            None => self.settings.push((name.to_owned(), value)),
-        }
+        self.settings.retain(|(known, _)| known != name);
+        self.settings.push((name.to_owned(), value));
         if self.settings.len() > MAX_SETTINGS { Err(Unportable("too many settings")) } else { Ok(()) }
+    }
+
+    /// The limits of the socket after a replay.
+    pub(super) fn replayed_socket_limits(&self) -> SocketLimits {
+        let is_limit = |name: &str| matches!(name, "net_write_timeout" | "net_retry_count");
+        if self.settings.iter().any(|(name, _)| is_limit(name)) {
+            SocketLimits::Changed
+        } else {
+            SocketLimits::AtLogin
+        }
     }
 
     pub(super) fn record_database(&mut self, database: Option<String>) {

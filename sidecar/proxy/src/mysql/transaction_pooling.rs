@@ -3,9 +3,9 @@
 
 use ciphertoll_wire::mysql::err::ErrPacket;
 use ciphertoll_wire::mysql::relay::{
-    ConnectionState, Diagnostics, InitialState, InitialStateQuery, MultiStatements, MySqlRelay, Reply,
-    RestoredSession, SessionChanges, SessionFollower, SessionReset, SessionRestore, StatusFlags,
-    TextEncoding, Transaction, encode_refusal, first_command_bytes, restorable,
+    ConnectionState, Diagnostics, InitialState, InitialStateQuery, InsertIdQuery, MultiStatements,
+    MySqlRelay, Reply, RestoredSession, ServerProduct, SessionChanges, SessionFollower, SessionReset,
+    SessionRestore, StatusFlags, TextEncoding, Transaction, encode_refusal, first_command_bytes, restorable,
 };
 use ciphertoll_wire::mysql::sql::{DefaultDatabase, Remains};
 use ciphertoll_wire::mysql::{Error, Response};
@@ -60,6 +60,11 @@ impl TransactionPooling {
             self.add_query(PendingQuery::Database);
         }
         self.session_state.insert_id = done.insert_id.or(self.session_state.insert_id);
+        match done.insert_id_query {
+            InsertIdQuery::None => {}
+            InsertIdQuery::AfterError => self.add_query(PendingQuery::InsertIdAfterError),
+            InsertIdQuery::Needed => self.add_query(PendingQuery::InsertId),
+        }
         self.session_state.option = done.option.or(self.session_state.option);
         self.session_state.flags = self.follower.flags();
         if done.status == StatusFlags::Unknown {
@@ -75,8 +80,10 @@ impl TransactionPooling {
         if queries.is_empty() {
             return;
         }
-        // The query has replaced the diagnostics of the client's statement.
-        self.diagnostics = Diagnostics::None;
+        if backend.product == ServerProduct::MySql {
+            // The query has replaced the diagnostics of the client's statement. MariaDB's are left: it uses no table.
+            self.diagnostics = Diagnostics::None;
+        }
         let Some(values) = restored.values else {
             self.context = ContextState::Unknown;
             return self.pin.set(NOT_REPORTED);
@@ -89,6 +96,10 @@ impl TransactionPooling {
             };
             match query {
                 PendingQuery::Setting(name) => self.record_setting(&name, value, backend),
+                PendingQuery::InsertId | PendingQuery::InsertIdAfterError => {
+                    let insert_id = value.and_then(|value| value.parse().ok());
+                    self.session_state.insert_id = insert_id.filter(|id| *id != 0);
+                }
                 PendingQuery::Database if value.is_none() && backend.database.is_some() => {
                     self.context = ContextState::Unknown;
                     self.pin.set("no default database");
@@ -153,6 +164,12 @@ impl ClientSession {
         if command.is_some() || backend.remains == Remains::Anything {
             relay.raise_remains(Remains::Anything);
         }
+        let (diagnostics, socket_limits) = if acquired == AcquiredState::SameClient {
+            (session_state.diagnostics, session_state.socket_limits)
+        } else {
+            (Diagnostics::None, session_state.replayed_socket_limits())
+        };
+        relay.set_socket_limits(socket_limits);
         if session_state.option.is_some() {
             relay.set_statements(MultiStatements::Changed);
         }
@@ -172,7 +189,7 @@ impl ClientSession {
                 pin: PinState::None,
                 queries: Vec::new(),
                 status: StatusFlags::Reported,
-                diagnostics: Diagnostics::None,
+                diagnostics,
                 pending: None,
                 context: ContextState::Known,
                 refuses_first: kill == PendingKill::Query && acquired == AcquiredState::Reset,
@@ -365,7 +382,13 @@ impl ClientSession {
         let purpose = *purpose;
         let restored = match restore.step(rest) {
             Ok(Response::NeedInput) => return Ok(None),
-            Ok(Response::Done(restored)) => restored,
+            Ok(Response::Done(mut restored)) => {
+                let no_database = restored.no_database.take();
+                if let (Some(err), PoolingMode::Transaction(pooled)) = (no_database, &mut self.mode) {
+                    pooled.follower.database_refused(err);
+                }
+                restored
+            }
             Err(error @ Error::Server { .. }) if purpose == CommandPurpose::Settings => {
                 self.command = None;
                 *settings_result = SettingsResult::Refused(error.into());
@@ -419,8 +442,16 @@ impl ClientSession {
         if pooled.pending.is_some() {
             return SessionPhase::NeedsQuery;
         }
-        if !pooled.has_input || open_state.transaction == Transaction::Open {
+        if !pooled.has_input {
             return SessionPhase::Active;
+        }
+        if open_state.transaction == Transaction::Open {
+            // An error may have ended the transaction: a deadlock, or a failure behind an implicit commit.
+            return if pooled.pin == PinState::None && pooled.follower.status() == StatusFlags::Unknown {
+                SessionPhase::NeedsQuery
+            } else {
+                SessionPhase::Active
+            };
         }
         let done = pooled.follower.settle();
         pooled.record_effects(done);
@@ -466,12 +497,17 @@ impl ClientSession {
                 return self.prepare(own, backend, to_server);
             }
         }
+        if backend.product == ServerProduct::MySql {
+            // The query would replace the error for which the client may ask.
+            pooled.queries.retain(|query| *query != PendingQuery::InsertIdAfterError);
+        }
         let early = self.command.take().map(|(_, restore)| restore);
         let mut restore = early.unwrap_or_else(|| SessionRestore::new(backend.capabilities));
         if !pooled.queries.is_empty() {
             let expression = |query: &PendingQuery| match query {
                 PendingQuery::Setting(name) => format!("@@{}", backend.product.name(name)),
                 PendingQuery::Database => "DATABASE()".to_owned(),
+                PendingQuery::InsertId | PendingQuery::InsertIdAfterError => "LAST_INSERT_ID()".to_owned(),
             };
             restore.values(&pooled.queries.iter().map(expression).collect::<Vec<_>>(), to_server)?;
         }

@@ -21,7 +21,7 @@ use crate::{
         error::Error,
         relay::{
             initial_state::{self, InitialState, SettingValues, SettingsRestore, StateTracking},
-            traffic::{MultiStatements, OpenState},
+            traffic::{MultiStatements, OpenState, SocketLimits},
         },
     },
     response::{Response, Row},
@@ -31,7 +31,9 @@ use crate::{
 const FIND_NOTHING: &str = "SELECT 1 FROM DUAL WHERE 0";
 /// Returns no row if the session has no default database. No command can unset one.
 const FIND_DATABASE: &str = "SELECT 1 FROM DUAL WHERE DATABASE() IS NOT NULL";
-const MAX_REPLIES: usize = 9;
+const MAX_REPLIES: usize = 10;
+/// A reset has restored the values; this sets the limits of the socket.
+const SET_SOCKET_LIMITS: &str = "SET net_write_timeout=@@net_write_timeout,net_retry_count=@@net_retry_count";
 
 /// Reads the responses to internal commands.
 #[derive(Debug)]
@@ -104,6 +106,10 @@ impl InternalCommand {
                 encode_query_on(capabilities, out, statement)?;
                 command.expect(ExpectedReply::Ok);
             }
+        }
+        if open_state.socket_limits == SocketLimits::Changed {
+            encode_query_on(capabilities, out, SET_SOCKET_LIMITS)?;
+            command.expect(ExpectedReply::Ok);
         }
         match &initial_state.database {
             Some(database) => {

@@ -1,6 +1,7 @@
 //! Finds what only the end of a session undoes: its connection cannot be handed on.
 
-use crate::mysql::sql::unresettable::Scanner;
+use crate::mysql::relay::traffic::SocketLimits;
+use crate::mysql::sql::unresettable::{SOCKET_LIMIT, Scanner};
 
 const COM_QUERY: u8 = 0x03;
 const COM_STMT_PREPARE: u8 = 0x16;
@@ -9,6 +10,7 @@ const COM_STMT_PREPARE: u8 = 0x16;
 #[derive(Debug, Default)]
 pub(crate) struct SessionEndObserver {
     reason: Option<&'static str>,
+    socket_limits: SocketLimits,
     text: Text,
 }
 
@@ -28,6 +30,24 @@ impl SessionEndObserver {
         self.reason
     }
 
+    pub(crate) fn socket_limits(&self) -> SocketLimits {
+        self.socket_limits
+    }
+
+    pub(crate) fn set_socket_limits(&mut self, socket_limits: SocketLimits) {
+        self.socket_limits = socket_limits;
+    }
+
+    /// What was found in a text.
+    #[inline]
+    fn record(&mut self, found: Option<&'static str>) {
+        match found {
+            None => {}
+            Some(SOCKET_LIMIT) => self.socket_limits = SocketLimits::Changed,
+            Some(reason) => self.reason = Some(reason),
+        }
+    }
+
     /// A command starts.
     #[inline]
     pub(crate) fn begin_command(&mut self, kind: u8) {
@@ -42,8 +62,9 @@ impl SessionEndObserver {
             Text::None => {}
             // The first byte is the command's.
             Text::Begins if is_complete => {
-                self.reason = Scanner::of(piece.get(1..).unwrap_or_default());
+                let found = Scanner::of(piece.get(1..).unwrap_or_default());
                 self.text = Text::None;
+                self.record(found);
             }
             Text::Begins => {
                 let mut scanner = Scanner::default();
@@ -53,8 +74,9 @@ impl SessionEndObserver {
             Text::Partial(scanner) => {
                 scanner.read(piece);
                 if is_complete {
-                    self.reason = scanner.found();
+                    let found = scanner.found();
                     self.text = Text::None;
+                    self.record(found);
                 }
             }
         }
@@ -64,6 +86,20 @@ impl SessionEndObserver {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn limits_of_the_socket_can_be_restored() {
+        let mut observer = SessionEndObserver::default();
+        for (command, limits, reason) in [
+            (&b"\x03SELECT @@net_write_timeout"[..], SocketLimits::AtLogin, None),
+            (b"\x03SET net_write_timeout = 1", SocketLimits::Changed, None),
+            (b"\x03SET ROLE admin, net_write_timeout = 1", SocketLimits::Changed, Some("SET ROLE")),
+        ] {
+            observer.begin_command(command[0]);
+            observer.payload(command, true);
+            assert_eq!((observer.socket_limits(), observer.reason()), (limits, reason));
+        }
+    }
 
     #[test]
     fn commands_are_read_in_any_pieces() {

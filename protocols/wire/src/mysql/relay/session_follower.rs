@@ -5,6 +5,7 @@
 //! connection. The client is given identifiers chosen by the proxy, and a statement is prepared again on a
 //! connection that lacks it.
 
+mod no_database;
 mod responses;
 mod statement_commands;
 mod transaction_state;
@@ -63,6 +64,8 @@ pub struct SessionFollower {
     /// Statements that could not be prepared again here, each with the server's ERR: its next execution fails with it.
     failed: HashMap<u32, Vec<u8>>,
     next_transaction: NextTransaction,
+    /// The ERR that commands get until the client has chosen another default database.
+    no_database: Option<Vec<u8>>,
     changes: SessionChanges,
 }
 
@@ -73,6 +76,8 @@ pub struct SessionChanges {
     pub effects: Effects,
     /// The last insert id that the server reported.
     pub insert_id: Option<u64>,
+    /// Whether that need not be the value of `LAST_INSERT_ID()`.
+    pub insert_id_query: InsertIdQuery,
     pub option: Option<u16>,
     /// Whether the client sent a `COM_RESET_CONNECTION`. The other fields describe what followed it.
     pub reset: SessionReset,
@@ -80,6 +85,16 @@ pub struct SessionChanges {
     pub diagnostics: Option<Diagnostics>,
     /// Whether the server's last response reported the status flags. An ERR does not.
     pub status: StatusFlags,
+}
+
+/// Whether the server must be asked for `LAST_INSERT_ID()`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
+pub enum InsertIdQuery {
+    #[default]
+    None,
+    /// A statement has failed that may have generated a key before.
+    AfterError,
+    Needed,
 }
 
 /// Whether the client has reset its session.
@@ -316,6 +331,16 @@ impl SessionFollower {
         self.failed.insert(own, err);
     }
 
+    /// The server has refused the client's default database with this ERR. The connection has that of the login: no
+    /// command unsets it, and the client's texts must not be read with it.
+    pub fn database_refused(&mut self, err: Vec<u8>) {
+        self.no_database = Some(err);
+    }
+
+    pub fn has_no_database(&self) -> bool {
+        self.no_database.is_some()
+    }
+
     /// Replaces the client's next command, if it is complete and will be answered, and returns its length.
     /// The command sent in its place must be answered with an OK or an ERR.
     pub fn replace(&mut self, relay: &mut MySqlRelay, input: &[u8]) -> Result<Option<usize>, Error> {
@@ -419,6 +444,11 @@ impl SessionFollower {
         if relay.may_be_kill(header, payload) {
             return Ok(CommandAction::NeedInput);
         }
+        if self.no_database.is_some()
+            && let Some(action) = self.without_database(kind, header, arrived)
+        {
+            return Ok(action);
+        }
         let pending = match kind {
             COM_QUIT => return Ok(CommandAction::Forward),
             // COM_QUERY.
@@ -459,7 +489,13 @@ impl SessionFollower {
     /// The server has reported the session's status to the proxy.
     pub fn report_status(&mut self, ok: OkPacket) {
         self.flags = SettingFlags::of(ok.status);
+        self.changes.status = StatusFlags::Reported;
         self.transaction.report(ok);
+    }
+
+    /// Whether the server's last response reported the status flags.
+    pub fn status(&self) -> StatusFlags {
+        self.changes.status
     }
 
     /// Whether a savepoint may exist although no transaction is reported.

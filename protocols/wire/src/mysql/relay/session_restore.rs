@@ -64,6 +64,8 @@ pub struct SessionRestore {
 enum RestoreReply {
     /// An OK or an EOF.
     Ok,
+    /// The same, for a default database, which may have been dropped.
+    Database,
     /// An OK whose status flags are kept.
     Status,
     Values(MySqlRowsReader),
@@ -81,6 +83,8 @@ pub struct RestoredSession {
     pub values: Option<Vec<Option<Vec<u8>>>>,
     /// The prepared statement, or the server's ERR.
     pub prepared: Option<Result<PrepareOk, Vec<u8>>>,
+    /// The server's ERR if it refused the client's default database.
+    pub no_database: Option<Vec<u8>>,
 }
 
 impl SessionRestore {
@@ -99,10 +103,10 @@ impl SessionRestore {
         self.replies.is_empty()
     }
 
-    /// Appends a change of the default database.
+    /// Appends a change of the default database. A refusal is [`RestoredSession::no_database`].
     pub fn database(&mut self, name: &str, out: &mut Vec<u8>) -> Result<(), Error> {
         encode_init_db(out, name)?;
-        self.replies.push_back(RestoreReply::Ok);
+        self.replies.push_back(RestoreReply::Database);
         Ok(())
     }
 
@@ -191,6 +195,17 @@ impl SessionRestore {
                         }
                         Err(error) => Some(error),
                     }
+                }
+                RestoreReply::Database => {
+                    let Some(payload) = self.packets.take(input, "response to the proxy")? else {
+                        return Ok(Response::NeedInput);
+                    };
+                    if ErrPacket::is(payload) {
+                        self.adopted.no_database.get_or_insert_with(|| payload.to_vec());
+                    } else {
+                        OkPacket::parse_any(payload)?;
+                    }
+                    None
                 }
                 RestoreReply::Values(reader) => match reader.step(input) {
                     Ok(Response::NeedInput) => return Ok(Response::NeedInput),

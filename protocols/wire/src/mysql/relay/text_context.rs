@@ -8,7 +8,7 @@ use crate::mysql::relay::{initial_state::InitialState, settings::write_value};
 
 /// Settings with which no statement is prepared differently. They also cannot be changed at any time: a change of
 /// `autocommit` may end the transaction.
-const OF_EXECUTION: [&str; 9] = [
+const OF_EXECUTION: [&str; 11] = [
     "autocommit",
     "character_set_results",
     "foreign_key_checks",
@@ -18,6 +18,8 @@ const OF_EXECUTION: [&str; 9] = [
     "tx_read_only",
     "unique_checks",
     "long_query_time",
+    "max_join_size",
+    "sql_big_selects",
 ];
 const TIMEOUT: &str = "_timeout";
 /// About the memory that a setting takes.

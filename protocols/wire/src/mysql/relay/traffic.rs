@@ -85,6 +85,7 @@ pub struct OpenState {
     pub transaction: Transaction,
     /// Whether `COM_SET_OPTION` may have changed the session.
     pub statements: MultiStatements,
+    pub socket_limits: SocketLimits,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -101,6 +102,16 @@ pub enum MultiStatements {
     #[default]
     AsAgreed,
     /// A `COM_SET_OPTION` has changed it.
+    Changed,
+}
+
+/// The server's limits for this connection's socket. A reset restores the variables, but not the socket. The time limit of
+/// reads is set again for each command.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum SocketLimits {
+    #[default]
+    AtLogin,
+    /// A text may have set `net_write_timeout` or `net_retry_count`.
     Changed,
 }
 
@@ -534,7 +545,11 @@ impl MySqlRelay {
         if self.current.is_some() || !self.server_framer.is_between_messages() {
             return ConnectionState::Unknown("the client left before all responses were read");
         }
-        ConnectionState::Clean(OpenState { transaction: self.transaction, statements: self.statements })
+        ConnectionState::Clean(OpenState {
+            transaction: self.transaction,
+            statements: self.statements,
+            socket_limits: self.session_end.socket_limits(),
+        })
     }
 
     /// What happens if the client sends nothing more.

@@ -4,12 +4,15 @@
 //! This scans tokens; it does not parse SQL. A false positive pins a client to its connection. Effects of
 //! stored routines are not seen. It must not be relied on to isolate clients.
 
+mod parts;
+
 use std::sync::LazyLock;
 
 use crate::mysql::sql::lexer::{Lexer, Token};
 use crate::words::WordSet;
 
 pub(crate) use crate::mysql::sql::lexer::Escapes;
+pub use parts::{DefaultDatabase, InsertId, NextTransaction, ReadsDiagnostics, Savepoints, StatementCount};
 
 /// Settings changed by one statement; more pin the connection.
 const MAX_SETTINGS: usize = 16;
@@ -33,69 +36,22 @@ pub struct Effects {
     pub pin: Option<&'static str>,
     /// What becomes of savepoints.
     pub savepoints: Savepoints,
+    /// Whether the responses show `LAST_INSERT_ID()`.
+    pub insert_id: InsertId,
+    pub reads_diagnostics: ReadsDiagnostics,
     /// How many statements the text has. A single statement that fails has no effect.
     pub count: StatementCount,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum DefaultDatabase {
-    #[default]
-    Unchanged,
-    MayDiffer,
-}
-
-/// The configuration of the next transaction (`SET TRANSACTION`).
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum NextTransaction {
-    #[default]
-    Unchanged,
-    Configured,
-}
-
-/// The savepoints of the current transaction. Without autocommit a savepoint can be the first statement of a
-/// transaction, and no status flag reports it. Savepoints of functions and triggers end with them; those of procedures
-/// do not.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Savepoints {
-    #[default]
-    Unchanged,
-    /// There may be one afterwards, also if the text fails.
-    MayRemain,
-    /// The text ends the transaction, and its savepoints.
-    Released,
-    /// The same, but if the text fails, there may be one.
-    ReleasedAtEnd,
-}
-
-impl Savepoints {
-    fn set(&mut self) {
-        *self = Self::MayRemain;
-    }
-
-    fn release(&mut self) {
-        *self = match *self {
-            Self::Unchanged | Self::Released => Self::Released,
-            Self::MayRemain | Self::ReleasedAtEnd => Self::ReleasedAtEnd,
-        };
-    }
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum StatementCount {
-    /// One, or none.
-    #[default]
-    One,
-    Several,
 }
 
 impl Effects {
     /// Whether no effect outlives the transaction.
     pub fn is_none(&self) -> bool {
-        let Self { settings, database, next_transaction, pin, savepoints, count: _ } = self;
+        let Self { settings, database, next_transaction, pin, savepoints, insert_id, .. } = self;
         settings.is_empty()
             && *database == DefaultDatabase::Unchanged
             && *next_transaction == NextTransaction::Unchanged
             && *savepoints == Savepoints::Unchanged
+            && *insert_id <= InsertId::Reported
             && pin.is_none()
     }
 
@@ -112,6 +68,7 @@ impl Effects {
             self.sets(name);
         }
         self.pin = self.pin.or(other.pin);
+        self.insert_id.add(other.insert_id);
         if other.database == DefaultDatabase::MayDiffer {
             self.database = DefaultDatabase::MayDiffer;
         }
@@ -192,6 +149,9 @@ enum StatementState {
     Create,
     Drop,
     Flush,
+    Show,
+    /// After `ANALYZE`, which may execute a statement.
+    Analyze,
     /// After `BEGIN`.
     Block,
     /// After `ROLLBACK`, with what was known of savepoints before it.
@@ -301,6 +261,7 @@ impl EffectsScanner {
             (Function::Argument, _) if self.verb != Verb::Changes => {
                 self.effects.pins("LAST_INSERT_ID of a value");
             }
+            (Function::Argument, _) => self.effects.insert_id.add(InsertId::ReportedUnlessZero),
             _ => {}
         }
         match token {
@@ -321,6 +282,9 @@ impl EffectsScanner {
             b"row_count" => self.function = Function::Pins("ROW_COUNT"),
             b"last_insert_id" => self.function = Function::LastInsertId,
             b"sql_calc_found_rows" => self.effects.pins("SQL_CALC_FOUND_ROWS"),
+            // No connection can be given another one's, see `MASTER_GTID_WAIT`.
+            b"last_gtid" => self.effects.pins("last_gtid"),
+            b"warning_count" | b"error_count" => self.effects.reads_diagnostics = ReadsDiagnostics::Yes,
             _ => {}
         }
     }
@@ -334,14 +298,31 @@ impl EffectsScanner {
             }
             (Verb::Ends, b"no") => Verb::EndsNo,
             (Verb::EndsNo, _) => Verb::Ends,
+            (Verb::Changes, b"returning") => {
+                self.effects.insert_id.add(InsertId::NotReported);
+                Verb::Changes
+            }
+            (Verb::Changes, b"duplicate") => {
+                self.effects.insert_id.add(InsertId::ReportedIfZero);
+                Verb::Changes
+            }
             (verb, _) => verb,
         };
         match (statement, word) {
             (StatementState::Begin, _) => self.first(word),
             (StatementState::Wrapper, b"for") => StatementState::Begin,
+            (StatementState::Show, b"warnings" | b"errors" | b"count") => {
+                self.effects.reads_diagnostics = ReadsDiagnostics::Yes;
+                StatementState::Other
+            }
             (StatementState::Create, b"or" | b"replace") => StatementState::Create,
             (StatementState::Create, b"temporary") => {
                 self.effects.pins("a temporary table");
+                StatementState::Other
+            }
+            // Behind a format.
+            (StatementState::Analyze, b"insert" | b"update" | b"replace") => {
+                self.effects.insert_id = InsertId::NotReported;
                 StatementState::Other
             }
             (StatementState::Drop, b"database" | b"schema") => {
@@ -364,9 +345,10 @@ impl EffectsScanner {
                 self.effects.pins("SET STATEMENT with sql_mode");
                 StatementState::Wrapper
             }
-            (StatementState::Create | StatementState::Drop | StatementState::Block, _) => {
-                StatementState::Other
-            }
+            (
+                StatementState::Create | StatementState::Drop | StatementState::Block | StatementState::Show,
+                _,
+            ) => StatementState::Other,
             (other, _) => other,
         }
     }
@@ -385,8 +367,15 @@ impl EffectsScanner {
             }
             b"insert" | b"update" | b"replace" => {
                 self.verb = Verb::Changes;
+                self.effects.insert_id.add(InsertId::Reported);
                 return StatementState::Other;
             }
+            b"load" => {
+                self.effects.insert_id = InsertId::NotReported;
+                return StatementState::Other;
+            }
+            b"analyze" => return StatementState::Analyze,
+            b"show" => return StatementState::Show,
             b"rollback" => {
                 self.verb = Verb::Ends;
                 let before = self.effects.savepoints;
@@ -501,6 +490,10 @@ impl EffectsScanner {
                 self.effects.sets(TRANSACTIONS[usize::from(name.ends_with("read_only"))]);
             }
             "character_set_connection" => self.effects.sets("collation_connection"),
+            "max_join_size" => {
+                self.effects.sets(name);
+                self.effects.sets("sql_big_selects");
+            }
             // With it, the server may close the connection after a transaction.
             "completion_type" => self.effects.pins("completion_type"),
             _ if is_of_connection(name) => {
@@ -516,15 +509,15 @@ const UNKNOWN: &str = "a statement of an unknown kind";
 /// Statements whose only lasting effects are those of the words in them, or of their transaction.
 static HARMLESS: LazyLock<WordSet> = LazyLock::new(|| {
     WordSet::of(
-        "alter analyze check checksum delete desc describe do explain get grant help kill load optimize purge \
-         release rename repair resignal revoke select show signal start stop table truncate unlock values with \
+        "alter check checksum delete desc describe do explain get grant help kill optimize purge \
+         release rename repair resignal revoke select signal start stop table truncate unlock values with \
          change",
     )
 });
 
 /// Settings that affect only this connection's next statement, or that read back another value than was set.
 fn is_of_connection(name: &str) -> bool {
-    const NAMES: [&str; 11] = [
+    const NAMES: [&str; 13] = [
         "timestamp",
         "insert_id",
         "last_insert_id",
@@ -536,6 +529,10 @@ fn is_of_connection(name: &str) -> bool {
         "server_id",
         "skip_replication",
         "profiling",
+        // It may be a string of digits, and be set to no number.
+        "default_master_connection",
+        // It depends on the time zone, and on the moment at which that is set.
+        "system_versioning_asof",
     ];
     const BEGINNINGS: [&str; 5] = ["gtid_", "pseudo_", "debug", "wsrep_", "binlog_"];
     NAMES.contains(&name) || BEGINNINGS.iter().any(|beginning| name.starts_with(beginning))

@@ -119,7 +119,7 @@ impl Lexer {
     #[inline]
     fn run_bytes(&self, text: &[u8]) -> usize {
         let end = match self.state {
-            LexerState::Word => text.iter().position(|byte| !is_of_word(*byte)),
+            LexerState::Word => text.iter().position(|byte| !continues_word(*byte)),
             LexerState::Backticks => text.iter().position(|byte| *byte == b'`'),
             LexerState::Single(BackslashParity::Even) => {
                 text.iter().position(|byte| matches!(byte, b'\'' | b'\\'))
@@ -158,6 +158,13 @@ impl Lexer {
     fn byte(&mut self, byte: u8, emit: &mut impl FnMut(Token<'_>)) {
         match self.state {
             LexerState::Plain => self.plain(byte, emit),
+            LexerState::Word if may_be_blank(byte) => {
+                // Behind another byte that is not ASCII, it is the rest of a character.
+                if self.word.last().is_some_and(u8::is_ascii) {
+                    emit(Token::Ambiguous);
+                }
+                self.keep(&[byte]);
+            }
             LexerState::Word => {
                 emit(Token::Word(&self.word));
                 self.plain(byte, emit);
@@ -212,9 +219,7 @@ impl Lexer {
             // A second dash is a sign if no blank follows.
             (LexerState::Dashes, b'\n') | (LexerState::Star, b'/') => self.state = LexerState::Plain,
             (LexerState::Dashes, ..=b' ' | 0x7f) => self.state = LexerState::LineComment,
-            (LexerState::Dashes, 0x80..=0xa0) => {
-                // Some of these are blanks in single-byte character sets. In UTF-8 no character starts with
-                // them.
+            (LexerState::Dashes, _) if may_be_blank(byte) => {
                 emit(Token::Ambiguous);
                 self.state = LexerState::LineComment;
             }
@@ -275,25 +280,40 @@ impl Lexer {
         };
         match self.state {
             LexerState::Word => {
+                if may_be_blank(byte) {
+                    emit(Token::Ambiguous);
+                }
                 self.word.clear();
                 self.word.push(byte.to_ascii_lowercase());
             }
             LexerState::Backticks | LexerState::Double(_) => self.word.clear(),
+            // With `MSSQL` in the `sql_mode`, it begins a quoted name. Otherwise no statement has one.
+            LexerState::Plain if byte == b'[' => emit(Token::Ambiguous),
             LexerState::Plain if byte > b' ' && byte != 0x7f => emit(Token::Sign(byte)),
             _ => {}
         }
     }
 }
 
+/// Some of these are blanks in single-byte character sets. In UTF-8 no character starts with them.
+pub(crate) fn may_be_blank(byte: u8) -> bool {
+    matches!(byte, 0x80..=0xa0)
+}
+
 fn is_of_word(byte: u8) -> bool {
-    const IS_OF_WORD: [bool; 256] = {
+    continues_word(byte) || may_be_blank(byte)
+}
+
+/// A byte that is part of a word in every character set.
+fn continues_word(byte: u8) -> bool {
+    const CONTINUES_WORD: [bool; 256] = {
         let mut table = [false; 256];
         let mut byte = 0;
         while byte < table.len() {
-            table[byte] = (byte as u8).is_ascii_alphanumeric() || matches!(byte as u8, b'_' | b'$' | 0x80..);
+            table[byte] = (byte as u8).is_ascii_alphanumeric() || matches!(byte as u8, b'_' | b'$' | 0xa1..);
             byte += 1;
         }
         table
     };
-    IS_OF_WORD[usize::from(byte)]
+    CONTINUES_WORD[usize::from(byte)]
 }

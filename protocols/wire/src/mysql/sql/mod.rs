@@ -6,6 +6,9 @@ pub(crate) mod plain_words;
 pub(crate) mod remains;
 pub(crate) mod unresettable;
 
-pub use effects::{DefaultDatabase, Effects, NextTransaction, Savepoints, StatementCount, TextReader};
+pub use effects::{
+    DefaultDatabase, Effects, InsertId, NextTransaction, ReadsDiagnostics, Savepoints, StatementCount,
+    TextReader,
+};
 pub use lexer::Escapes;
 pub use remains::{Remains, RemainsReader};

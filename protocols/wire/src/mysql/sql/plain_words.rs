@@ -55,7 +55,7 @@ const DATA_FUNCTIONS: &str = "avg bit_and bit_or bit_xor count cume_dist dense_r
      regexp_like regexp_replace regexp_substr row_number sha1 sha2 sum timestampadd timestampdiff to_base64 \
      unhex uuid";
 
-const LASTING: &str = "currval lastval next nextval previous procedure setval sql_calc_found_rows";
+const LASTING: &str = "currval lastval next nextval previous procedure returning setval sql_calc_found_rows";
 
 /// The words of transaction control. `BEGIN` and `START` can also begin other statements.
 static TRANSACTION_WORDS: LazyLock<WordSet> =

@@ -5,10 +5,11 @@
 //! IMMEDIATE` and with executable comments. A false positive costs a connection. Not seen: what stored routines,
 //! triggers and views do.
 
-use crate::text_search::{self, Findings, Meaning, NameSet, TakeWords, is_space};
+use crate::mysql::sql::lexer;
+use crate::text_search::{self, Findings, Meaning, NameSet, TakeWords, WORD_BYTES, is_space};
 
 /// Names, or parts of them, and what else matters together with other parts of a text.
-static NAMES: NameSet<Meaning<Mark>, 9> = NameSet::of([
+static NAMES: NameSet<Meaning<Mark>, 11> = NameSet::of([
     // The texts of statements remain (MariaDB).
     ("profiling", 0, Meaning::Leaves("profiles of statements")),
     // The traces of statements remain (MySQL).
@@ -20,6 +21,9 @@ static NAMES: NameSet<Meaning<Mark>, 9> = NameSet::of([
     ("spider_direct_sql", 0, Meaning::Leaves(SPIDER)),
     ("spider_bg_direct_sql", 0, Meaning::Leaves(SPIDER)),
     ("performance_schema", 8, Meaning::Marks(Mark::PerformanceSchema)),
+    // A reset restores the variables, but not the socket. The time limit of reads is set again for each command.
+    ("net_write_timeout", 0, Meaning::Marks(Mark::SocketLimit)),
+    ("net_retry_count", 0, Meaning::Marks(Mark::SocketLimit)),
 ]);
 
 const THREAD: &str = "the instrumentation of the thread";
@@ -28,6 +32,9 @@ const ROLE: &str = "SET ROLE";
 const GROUP: &str = "SET RESOURCE GROUP";
 const AUTHORIZATION: &str = "SET SESSION AUTHORIZATION";
 const BINLOG: &str = "BINLOG";
+const XA: &str = "XA PREPARE";
+/// A reset can restore it, see `SocketLimits`.
+pub(crate) const SOCKET_LIMIT: &str = "a limit of the socket";
 const COMPUTED: &str = "a text that is computed";
 
 pub(crate) type Scanner = text_search::Scanner<Words>;
@@ -38,7 +45,7 @@ pub(crate) struct Words {
     expected: Expected,
     /// The last sign that is not white space.
     sign: u8,
-    marks: u16,
+    marks: u32,
 }
 
 /// What would have a meaning next.
@@ -58,6 +65,8 @@ enum Expected {
     Events,
     /// After `PREPARE`: a name.
     Statement,
+    /// After `XA`: `PREPARE`.
+    Xa,
     /// After that name: `FROM`.
     From,
     /// After `EXECUTE`.
@@ -84,6 +93,12 @@ pub(crate) enum Mark {
     Computed,
     /// A backslash, or two literals in a row.
     Parts,
+    /// `XA PREPARE`. A reset rolls back what is not prepared.
+    Xa,
+    /// A limit of the connection's socket.
+    SocketLimit,
+    /// `SET`, with which drivers do not ask for a limit's value.
+    Set,
 }
 
 impl Words {
@@ -123,15 +138,41 @@ impl Findings for Words {
             (self.has(Mark::Group), GROUP),
             (self.has(Mark::Authorization), AUTHORIZATION),
             (self.has(Mark::Binlog), BINLOG),
+            (self.has(Mark::Xa), XA),
             (self.has(Mark::PerformanceSchema) && self.has(Mark::Update), THREAD),
             (self.has(Mark::Computed) || self.has(Mark::Executed) && self.has(Mark::Parts), COMPUTED),
+            // The last one: the others cannot be undone.
+            (self.has(Mark::SocketLimit) && self.has(Mark::Set), SOCKET_LIMIT),
         ];
         found.into_iter().find_map(|(is_found, reason)| is_found.then_some(reason))
     }
 }
 
+impl Words {
+    /// A word with a byte that is a blank in single-byte character sets.
+    #[cold]
+    fn words_around(&mut self, blank: usize, word: &[u8], before: u8, next: u8) {
+        if word.len() == WORD_BYTES {
+            // The words behind the blank may have been cut.
+            self.mark(Mark::Computed);
+        }
+        if blank > 0 {
+            self.word(&word[..blank], before, b' ');
+        }
+        self.sign(b' ', 0);
+        if blank + 1 < word.len() {
+            self.word(&word[blank + 1..], b' ', next);
+        }
+    }
+}
+
 impl TakeWords for Words {
     fn word(&mut self, word: &[u8], before: u8, next: u8) {
+        if !word.is_ascii()
+            && let Some(blank) = may_be_blank(word)
+        {
+            return self.words_around(blank, word, before, next);
+        }
         // In an executable comment a version may be in front of it.
         let digits = word.iter().take_while(|byte| before == b'!' && byte.is_ascii_digit()).count();
         let word = &word[digits..];
@@ -151,7 +192,12 @@ impl TakeWords for Words {
             (Expected::Authorization, b"authorization") => self.mark(Mark::Authorization),
             (Expected::Statement, _) => self.expected = Expected::From,
             (Expected::From, b"from") | (Expected::Immediate, b"immediate") => self.expected = Expected::Text,
-            (_, b"set") => self.expected = Expected::Set,
+            (Expected::Xa, b"prepare") => self.mark(Mark::Xa),
+            (_, b"set") => {
+                self.mark(Mark::Set);
+                self.expected = Expected::Set;
+            }
+            (_, b"xa") if !is_value => self.expected = Expected::Xa,
             (_, b"binlog") if !is_value => self.expected = Expected::Events,
             (_, b"prepare") => self.expected = Expected::Statement,
             (_, b"execute") => self.expected = Expected::Immediate,
@@ -174,6 +220,7 @@ impl TakeWords for Words {
             (Expected::Role, _) if begins_comment => Some(Mark::Role),
             (Expected::Events, b'\'' | b'"' | b'@') => Some(Mark::Binlog),
             (Expected::Events, _) if begins_comment => Some(Mark::Binlog),
+            (Expected::Xa, _) if begins_comment => Some(Mark::Xa),
             (Expected::Text, _) if is_quote => Some(Mark::Executed),
             (Expected::Statement | Expected::From | Expected::Immediate, _) if begins_comment => {
                 Some(Mark::Computed)
@@ -195,6 +242,12 @@ impl TakeWords for Words {
             self.sign = sign;
         }
     }
+}
+
+/// The place of a byte that may be a blank: in UTF-8 no character starts with it.
+fn may_be_blank(word: &[u8]) -> Option<usize> {
+    let is_first = |at: usize| at == 0 || word[at - 1].is_ascii();
+    (0..word.len()).find(|at| lexer::may_be_blank(word[*at]) && is_first(*at))
 }
 
 #[cfg(test)]

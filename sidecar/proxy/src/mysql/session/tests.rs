@@ -1,7 +1,7 @@
 use ciphertoll_wire::mysql::Terms;
 use ciphertoll_wire::mysql::command::{encode_ping, encode_query, encode_quit, encode_statement_close};
 use ciphertoll_wire::mysql::err::ErrPacket;
-use ciphertoll_wire::mysql::relay::{MultiStatements, Transaction};
+use ciphertoll_wire::mysql::relay::Transaction;
 use ciphertoll_wire::mysql::server::{write_err, write_payload};
 
 use ciphertoll_wire::relay::Goodbye;
@@ -126,7 +126,7 @@ fn the_clients_last_message_is_not_passed_on() {
 #[test]
 fn a_connection_is_reset_only_if_its_state_is_known() {
     let (ping, close) = (written(encode_ping), written(|out| encode_statement_close(out, 1)));
-    let open = OpenState { transaction: Transaction::Open, statements: MultiStatements::AsAgreed };
+    let open = OpenState { transaction: Transaction::Open, ..OpenState::default() };
     let release = |up: &[u8], down: &[u8]| {
         let (mut session, mut backend) = started_session();
         session.process_client(up, &mut backend).unwrap();

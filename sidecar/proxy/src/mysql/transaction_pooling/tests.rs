@@ -1,5 +1,5 @@
 use ciphertoll_wire::mysql::command::{encode_execute, encode_ping, encode_prepare, encode_query};
-use ciphertoll_wire::mysql::relay::{ConnectionStatements, KillTarget, ServerProduct};
+use ciphertoll_wire::mysql::relay::{ConnectionStatements, KillTarget, ServerProduct, SocketLimits};
 use ciphertoll_wire::mysql::server::{write_err, write_ok, write_payload};
 use ciphertoll_wire::mysql::{Capabilities, PrepareOk, Terms};
 
@@ -243,6 +243,67 @@ fn after_an_error_the_status_of_the_session_is_queried() {
     );
     let Release::Reset(left) = session.detach(&mut backend).unwrap().release else { panic!("it is reset") };
     assert_eq!(left.diagnostics, Diagnostics::Some);
+}
+
+#[test]
+fn an_error_may_end_a_transaction() {
+    let connection_ids = ConnectionIds::default();
+    let mut backend = backend(&connection_ids);
+    let (mut session, _) = begin(request(), AcquiredState::Reset, &backend, &connection_ids);
+    let open = ok(&OkPacket { status: 3, ..OK });
+    let refusal = written(|out| write_err(out, 1, &INTERRUPTED).unwrap());
+    assert_eq!(exchange(&mut session, &mut backend, &query("BEGIN"), &open), SessionPhase::Active);
+    for (status, phase) in [(3, SessionPhase::Active), (2, SessionPhase::CanDetach)] {
+        let asks = exchange(&mut session, &mut backend, &query("CREATE TABLE t (a INT)"), &refusal);
+        assert_eq!(asks, SessionPhase::NeedsQuery);
+        let mut to_server = Vec::new();
+        session.query_settings(&backend, &mut to_server).unwrap();
+        assert_eq!(to_server, ping());
+        let processed = session.process_server(&ok(&OkPacket { status, ..OK }), &mut backend).unwrap();
+        assert_eq!(processed.phase, phase);
+    }
+}
+
+#[test]
+fn the_last_insert_id_is_the_servers() {
+    let connection_ids = ConnectionIds::default();
+    let mut backend = backend(&connection_ids);
+    let (mut session, _) = begin(request(), AcquiredState::Reset, &backend, &connection_ids);
+    let insert = OkPacket { last_insert_id: 9, ..OK };
+    let text = query("INSERT INTO t VALUES (1) ON DUPLICATE KEY UPDATE a = 1");
+    assert_eq!(exchange(&mut session, &mut backend, &text, &ok(&insert)), SessionPhase::NeedsQuery);
+    let mut to_server = Vec::new();
+    session.query_settings(&backend, &mut to_server).unwrap();
+    assert_eq!(to_server, [query("SELECT LAST_INSERT_ID()"), ping()].concat());
+    let processed = session.process_server(&[row(&["8"]), ok(&OK)].concat(), &mut backend).unwrap();
+    assert_eq!(processed.phase, SessionPhase::CanDetach);
+    let request = session.detach(&mut backend).unwrap().request.unwrap();
+    let (_, to_server) = begin(request, AcquiredState::Reset, &backend, &connection_ids);
+    assert_eq!(to_server, query("SET last_insert_id=8"));
+}
+
+#[test]
+fn limits_of_the_socket_are_known_until_the_reset() {
+    let connection_ids = ConnectionIds::default();
+    let mut backend = backend(&connection_ids);
+    let (mut session, _) = begin(request(), AcquiredState::Reset, &backend, &connection_ids);
+    let limits = |session: Box<ClientSession>, backend: &mut BackendState| {
+        let Detached { request, release } = session.detach(backend).unwrap();
+        let Release::Reset(released) = release else { panic!("{release:?}") };
+        (request.unwrap(), released.open_state.socket_limits)
+    };
+    exchange(&mut session, &mut backend, &query("SET net_write_timeout=5"), &ok(&OK));
+    session.query_settings(&backend, &mut Vec::new()).unwrap();
+    session.process_server(&[row(&["5"]), ok(&OK)].concat(), &mut backend).unwrap();
+    let (request, first) = limits(session, &mut backend);
+    // The text is not seen again: on the same connection, and on another one, where the proxy sets it.
+    let (mut session, _) = begin(request, AcquiredState::SameClient, &backend, &connection_ids);
+    exchange(&mut session, &mut backend, &ping(), &ok(&OK));
+    let (request, same) = limits(session, &mut backend);
+    let (mut session, _) = begin(request, AcquiredState::Reset, &backend, &connection_ids);
+    session.process_server(&ok(&OK), &mut backend).unwrap();
+    let (_, other) = limits(session, &mut backend);
+    assert_eq!([first, same, other], [SocketLimits::Changed; 3]);
 }
 
 #[test]

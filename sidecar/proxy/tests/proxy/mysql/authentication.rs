@@ -44,7 +44,7 @@ pub(crate) const CASES: [Case; 11] = [
 /// Cases in which idle clients must keep their connections.
 pub(crate) const OF_SESSIONS: [Case; 1] = [("health and metrics", metrics)];
 
-const WITH_SECOND: &str = "[[user]]\nname = \"second\"\npassword-file = \"second\"\n";
+pub(super) const WITH_SECOND: &str = "[[user]]\nname = \"second\"\npassword-file = \"second\"\n";
 
 /// The user, and the server's ID of the connection.
 fn who(client: &mut Client) -> (String, String) {

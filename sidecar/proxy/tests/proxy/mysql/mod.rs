@@ -10,6 +10,7 @@ mod faults;
 mod fixture;
 mod leaks;
 mod limits;
+mod moves;
 mod parked;
 mod random_clients;
 mod raw;
@@ -67,6 +68,7 @@ fn of_server(level: &ServerLevel) -> Vec<Trial> {
         Topic::new("transactions", TRANSACTION, &transactions::CASES),
         Topic::new("transactions", TRANSACTION, &statements::OF_TRANSACTIONS),
         Topic::new("transactions", TRANSACTION, &parked::CASES),
+        Topic::new("transactions", TRANSACTION, &moves::CASES),
     ];
     topics = topics::with_two_threads(topics, &threads::ALSO_ON_TWO);
     topics.push(Topic::on_two_threads(BOTH, &threads::CASES));

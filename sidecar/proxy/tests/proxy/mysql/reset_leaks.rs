@@ -1,16 +1,23 @@
 //! State that `COM_RESET_CONNECTION` does not undo: each row of the table in docs/sidecar/what-a-reset-leaves.md that a
 //! MariaDB without further plugins has.
 
+use std::io::Read;
+use std::thread;
+use std::time::{Duration, Instant};
+
 use ciphertoll_model::{Endpoint, Engine};
 use ciphertoll_testing::not_for_all;
 
 use super::Case;
 use super::fixture::Fixture;
 use super::raw::{RawClient, USUAL, UTF8MB4};
+use crate::process::LONG;
 
-pub(crate) const CASES: [Case; 2] = [
+pub(crate) const CASES: [Case; 4] = [
     ("only the end of a session undoes what a reset leaves", rows_are_real),
     ("what a reset leaves does not reach the next client", nothing_reaches_the_next_client),
+    ("a prepared XA transaction survives its client", prepared_transaction),
+    ("a time limit of the socket does not reach the next client", socket_limit),
 ];
 
 /// What a session leaves, and a query whose value shows it.
@@ -66,7 +73,7 @@ fn is_mariadb(fixture: &Fixture) -> bool {
 }
 
 /// A client of the server itself.
-fn direct(fixture: &Fixture) -> RawClient {
+pub(super) fn direct(fixture: &Fixture) -> RawClient {
     let Endpoint::Unix(socket) = fixture.server().unix_endpoint() else { panic!("a server has a socket") };
     let (user, database) = (fixture.user(), fixture.server().database());
     RawClient::log_in_with(&socket, &user, &fixture.password(), Some(database), USUAL, UTF8MB4)
@@ -120,4 +127,75 @@ fn nothing_reaches_the_next_client(fixture: &mut Fixture) {
         }
     }
     assert!(leaks.is_empty(), "{leaks:#?}");
+}
+
+const PREPARE_XA: [&str; 3] = [
+    "XA PREPARE 'left'",
+    "EXECUTE IMMEDIATE 'XA PREPARE ''left'''",
+    "BEGIN NOT ATOMIC XA PREPARE 'left'; END",
+];
+
+/// A reset would lose the transaction: `XA COMMIT` of another session succeeds, and the row is missing.
+fn prepared_transaction(fixture: &mut Fixture) {
+    if !is_mariadb(fixture) {
+        return;
+    }
+    let mut other = direct(fixture);
+    for prepare in PREPARE_XA {
+        leave(&mut other, &["DROP TABLE IF EXISTS in_xa", "CREATE TABLE in_xa (n INT) ENGINE=InnoDB"]);
+        let proxy = fixture.proxy(&["--pool-size", "1"]);
+        leave(
+            &mut proxy.raw(),
+            &["XA START 'left'", "INSERT INTO in_xa VALUES (5)", "XA END 'left'", prepare],
+        );
+        // Others find the transaction once the session of the server has ended.
+        let begun = Instant::now();
+        let code = loop {
+            other.query("XA COMMIT 'left'");
+            let code = RawClient::error(&other.results());
+            if code != Some(1397) || begun.elapsed() > LONG {
+                break code;
+            }
+            thread::sleep(Duration::from_millis(5));
+        };
+        assert_eq!(code, None, "{prepare}");
+        assert_eq!(other.value("SELECT n FROM in_xa"), "5", "{prepare}");
+        let mut next = proxy.raw();
+        leave(&mut next, &["INSERT INTO in_xa VALUES (6)"]);
+        assert_eq!(next.value("SELECT COUNT(*) FROM in_xa"), "2", "{prepare}");
+    }
+    leave(&mut other, &["DROP TABLE in_xa"]);
+}
+
+/// More than sockets buffer.
+const MANY_BYTES: usize = 40_000_000;
+
+/// Whether a client that pauses in the middle of a long result gets all of it.
+fn gets_a_long_result(client: &mut RawClient) -> bool {
+    client.query("SELECT REPEAT('a', 1000000) FROM seq_1_to_40");
+    thread::sleep(Duration::from_millis(2500));
+    let (mut piece, mut bytes) = (vec![0; 1 << 20], 0);
+    while bytes < MANY_BYTES {
+        match client.stream.read(&mut piece) {
+            Ok(0) | Err(_) => return false,
+            Ok(read) => bytes += read,
+        }
+    }
+    true
+}
+
+fn socket_limit(fixture: &mut Fixture) {
+    if !is_mariadb(fixture) {
+        return;
+    }
+    let set = &["SET net_write_timeout = 1"];
+    let mut reset = direct(fixture);
+    leave(&mut reset, set);
+    reset.command(b"\x1f");
+    assert_eq!(reset.word().first(), Some(&0), "the reset");
+    assert_eq!(reset.value("SELECT @@net_write_timeout"), "60");
+    assert!(!gets_a_long_result(&mut reset), "undone by the reset");
+    let proxy = fixture.proxy(&["--pool-size", "1"]);
+    leave(&mut proxy.raw(), set);
+    assert!(gets_a_long_result(&mut proxy.raw()));
 }

@@ -97,6 +97,18 @@ fn transaction(fixture: &mut Fixture) {
             Ok(())
         });
     }
+    // A statement fails behind its implicit commit: the error does not report the end of the transaction. Others wait
+    // while the client may ask for the error.
+    let patient = fixture.proxy(&["--pool-size", "1"]);
+    for begin in ["BEGIN", "SET autocommit = 0"] {
+        let mut first = patient.client();
+        for sql in [begin, "SAVEPOINT a", "INSERT INTO shared VALUES (1)"] {
+            first.execute(sql).unwrap_or_else(|error| panic!("{sql}: {error}"));
+        }
+        let error = first.execute("CREATE TABLE shared (n INT)").expect_err("it is there");
+        assert_eq!(code(&error), Some(1050));
+        assert_eq!(ask(&patient, "SELECT 1").expect("it is served"), "1", "{begin}");
+    }
     // A transaction that a routine starts before it fails: the error does not report it.
     in_queue_time(|| {
         let (mut first, mut waiting) = (proxy.try_client()?, proxy.try_client()?);
@@ -204,6 +216,16 @@ fn database(fixture: &mut Fixture) {
     assert_eq!(proxy.process.count("event=pinned"), 0);
 }
 
+/// Behind two rows with the keys 1 and 2 and the same numbers. Their responses do not have the key.
+const KEYS_NOT_REPORTED: [&str; 6] = [
+    "INSERT INTO keys_of (n) VALUES (3) RETURNING id",
+    "REPLACE INTO keys_of (n) VALUES (2) RETURNING id",
+    "ANALYZE INSERT INTO keys_of (n) VALUES (3)",
+    "INSERT INTO keys_of (n) VALUES (1) ON DUPLICATE KEY UPDATE n = 10",
+    "UPDATE keys_of SET n = LAST_INSERT_ID(0) WHERE id = 1",
+    "INSERT INTO keys_of (n) VALUES (4), (1)",
+];
+
 fn last_key(fixture: &mut Fixture) {
     let proxy = fixture.proxy(&["--pool-size", "1"]);
     let (mut first, mut second, _) = two(&proxy);
@@ -218,6 +240,26 @@ fn last_key(fixture: &mut Fixture) {
     first.execute("UPDATE keys_of SET id = LAST_INSERT_ID(id + 40) WHERE id = 1").expect("a sequence");
     assert_eq!(one(&mut second, "SELECT LAST_INSERT_ID()"), "3");
     assert_eq!(one(&mut first, "SELECT LAST_INSERT_ID()"), "41");
+    for text in KEYS_NOT_REPORTED {
+        for sql in [
+            "DROP TABLE IF EXISTS keys_of",
+            "CREATE TABLE keys_of (id INT AUTO_INCREMENT PRIMARY KEY, n INT UNIQUE)",
+            "INSERT INTO keys_of (n) VALUES (1)",
+            "INSERT INTO keys_of (n) VALUES (2)",
+            "BEGIN",
+        ] {
+            first.execute(sql).unwrap_or_else(|error| panic!("{sql}: {error}"));
+        }
+        match first.query(text) {
+            Err(error) if fixture.engine() == Engine::MySql && code(&error) == Some(1064) => {}
+            Err(error) if code(&error) != Some(1062) => panic!("{text}: {error}"),
+            _ => {}
+        }
+        let expected = one(&mut first, "SELECT LAST_INSERT_ID()");
+        first.execute("COMMIT").expect("it ends");
+        assert_eq!(one(&mut second, "SELECT LAST_INSERT_ID()"), "3", "{text}");
+        assert_eq!(one(&mut first, "SELECT LAST_INSERT_ID()"), expected, "{text}");
+    }
     first.execute("DROP TABLE keys_of").expect("no table");
 }
 

@@ -11,14 +11,16 @@ use crate::mysql::{
         observer::{CompletedResponse, CursorState, ResponseEnd},
         prepared_statements::{ClientStatement, ClientStatements, ConnectionStatements},
         session_follower::{
-            Diagnostics, MAX_OPEN, PendingCommand, ResetData, ServerBytes, SessionChanges, SessionFollower,
-            SessionReset, SettingFlags, StatusFlags, transaction_state::TransactionState,
+            Diagnostics, InsertIdQuery, MAX_OPEN, PendingCommand, ResetData, ServerBytes, SessionChanges,
+            SessionFollower, SessionReset, SettingFlags, StatusFlags, transaction_state::TransactionState,
         },
         text_context::TextContext,
         traffic::MySqlRelay,
     },
     server::write_payload,
-    sql::effects::{DefaultDatabase, Effects, NextTransaction, Savepoints, StatementCount},
+    sql::effects::{
+        DefaultDatabase, Effects, InsertId, NextTransaction, ReadsDiagnostics, Savepoints, StatementCount,
+    },
 };
 
 impl SessionFollower {
@@ -91,21 +93,24 @@ impl SessionFollower {
         }
         let (status, diagnostics) = match end {
             ResponseEnd::NoStatus if matches!(self.pending.front(), Some(PendingCommand::Prepare { .. })) => {
-                (self.changes.status, Diagnostics::None)
+                (self.changes.status, Some(Diagnostics::None))
             }
             // `COM_STATISTICS` leaves those of an earlier command.
-            ResponseEnd::NoStatus => (self.changes.status, Diagnostics::Some),
-            ResponseEnd::Err(_) => (StatusFlags::Unknown, Diagnostics::Some),
-            ResponseEnd::Ok(ok) if ok.warnings > 0 => (StatusFlags::Reported, Diagnostics::Some),
-            ResponseEnd::Ok(_) => (StatusFlags::Reported, Diagnostics::None),
+            ResponseEnd::NoStatus => (self.changes.status, Some(Diagnostics::Some)),
+            ResponseEnd::Err(_) => (StatusFlags::Unknown, Some(Diagnostics::Some)),
+            ResponseEnd::Ok(ok) if ok.warnings > 0 => (StatusFlags::Reported, Some(Diagnostics::Some)),
+            ResponseEnd::Ok(_) if self.leaves_diagnostics() => {
+                (StatusFlags::Reported, self.changes.diagnostics)
+            }
+            ResponseEnd::Ok(_) => (StatusFlags::Reported, Some(Diagnostics::None)),
         };
-        (self.changes.status, self.changes.diagnostics) = (status, Some(diagnostics));
+        (self.changes.status, self.changes.diagnostics) = (status, diagnostics);
         self.check_next_transaction(end);
         if let ResponseEnd::Ok(ok) = end {
             self.record_flags(ok);
         }
         match (self.pending.pop_front(), end) {
-            (Some(PendingCommand::Query(Some(effects))), _) => return self.apply_effects(&effects, end),
+            (Some(PendingCommand::Query(Some(effects))), _) => return self.apply_effects(&effects, complete),
             (Some(PendingCommand::Query(None)), _) => {
                 self.changes.effects.pins("a command that was answered before its end");
             }
@@ -118,7 +123,7 @@ impl SessionFollower {
                     self.bulk_ended(own, &types, end, statements, prepared);
                 }
                 self.executed(own, end, cursor, prepared);
-                return self.apply_effects(&effects, end);
+                return self.apply_effects(&effects, complete);
             }
             (Some(PendingCommand::ExecuteLast(kind, payload)), _) => {
                 self.pending_bytes -= payload.len();
@@ -126,7 +131,7 @@ impl SessionFollower {
                     let effects = statements.get(own).map(|statement| Arc::clone(&statement.effects));
                     self.learn_types(own, kind, &payload, end, statements, prepared);
                     self.executed(own, end, cursor, prepared);
-                    return self.apply_effects(&effects.unwrap_or_default(), end);
+                    return self.apply_effects(&effects.unwrap_or_default(), complete);
                 }
             }
             (Some(PendingCommand::Fetch(own)), ResponseEnd::Ok(ok)) if ok.last_row_was_sent() => {
@@ -140,11 +145,26 @@ impl SessionFollower {
             }
             (Some(PendingCommand::Option(option)), ResponseEnd::Ok(_)) => self.changes.option = Some(option),
             (Some(PendingCommand::Reset), ResponseEnd::Ok(_)) => {
-                self.session_was_reset(diagnostics, statements, prepared);
+                self.session_was_reset(diagnostics.unwrap_or_default(), statements, prepared);
             }
             _ => {}
         }
         self.transaction.record(end, Savepoints::Unchanged);
+    }
+
+    /// Whether the command that was answered without a warning leaves the diagnostics of the one before it.
+    #[inline]
+    fn leaves_diagnostics(&self) -> bool {
+        let reads = |effects: &Effects| {
+            effects.reads_diagnostics == ReadsDiagnostics::Yes && effects.count == StatementCount::One
+        };
+        match self.pending.front() {
+            Some(PendingCommand::Query(Some(effects))) => reads(effects),
+            Some(PendingCommand::Execute(_, effects, _)) => reads(effects),
+            // `COM_PING`.
+            Some(PendingCommand::Other) => true,
+            _ => false,
+        }
     }
 
     /// Settings that the status flags report may have been changed out of sight, by a stored routine.
@@ -225,20 +245,41 @@ impl SessionFollower {
     }
 
     /// A command with these effects has completed.
-    fn apply_effects(&mut self, effects: &Effects, end: ResponseEnd) {
+    fn apply_effects(&mut self, effects: &Effects, complete: CompletedResponse) {
+        let end = complete.end;
         self.transaction.record(end, effects.savepoints);
-        if effects.is_none() {
+        let is_refused = matches!(end, ResponseEnd::Err(_));
+        if effects.is_none() && !(is_refused && effects.insert_id == InsertId::Reported) {
             return;
         }
-        if matches!(end, ResponseEnd::Err(_)) && effects.count == StatementCount::One {
+        self.changes.insert_id_query = self.changes.insert_id_query.max(insert_id_query(effects, complete));
+        if is_refused && effects.count == StatementCount::One {
             // Connection-bound state may exist although the command failed.
             return self.changes.effects.merge(&Effects { pin: effects.pin, ..Effects::default() });
         }
         self.changes.effects.merge(effects);
+        if effects.database == DefaultDatabase::MayDiffer {
+            self.no_database = None;
+        }
         if effects.next_transaction == NextTransaction::Configured
             && !matches!(end, ResponseEnd::Ok(ok) if ok.is_in_transaction())
         {
             self.next_transaction = NextTransaction::Configured;
         }
     }
+}
+
+/// Whether the response does not show `LAST_INSERT_ID()`.
+fn insert_id_query(effects: &Effects, complete: CompletedResponse) -> InsertIdQuery {
+    let is_reported = match effects.insert_id {
+        InsertId::Unchanged => true,
+        _ if matches!(complete.end, ResponseEnd::Err(_)) => return InsertIdQuery::AfterError,
+        InsertId::Reported => true,
+        // The key may be of another statement.
+        _ if effects.count == StatementCount::Several => false,
+        InsertId::ReportedUnlessZero => complete.insert_id != 0,
+        InsertId::ReportedIfZero => complete.insert_id == 0,
+        InsertId::NotReported => false,
+    };
+    if is_reported { InsertIdQuery::None } else { InsertIdQuery::Needed }
 }

@@ -14,6 +14,7 @@ use crate::mysql::{
 };
 
 mod bulk;
+mod moves;
 
 use super::*;
 use crate::mysql::sql::effects::DefaultDatabase;

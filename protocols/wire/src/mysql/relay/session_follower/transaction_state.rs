@@ -36,7 +36,7 @@ impl SettingFlags {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) struct TransactionState {
     savepoints: OpenSavepoints,
-    /// The last response, an OK, reported a transaction.
+    /// The last OK reported a transaction, and any savepoint is of that one.
     was_open: bool,
 }
 
@@ -54,9 +54,10 @@ impl TransactionState {
         match end {
             ResponseEnd::NoStatus => {}
             ResponseEnd::Err(_) => {
-                self.was_open = false;
                 if matches!(savepoints, Savepoints::MayRemain | Savepoints::ReleasedAtEnd) {
                     self.savepoints = OpenSavepoints::MayExist;
+                    // It may be a savepoint of another transaction than the one that was reported.
+                    self.was_open = false;
                 }
             }
             ResponseEnd::Ok(ok) => {
@@ -65,11 +66,11 @@ impl TransactionState {
                     Savepoints::Released | Savepoints::ReleasedAtEnd => {
                         self.savepoints = OpenSavepoints::None;
                     }
-                    Savepoints::MayRemain => self.savepoints = OpenSavepoints::MayExist,
-                    // The transaction has ended.
-                    Savepoints::Unchanged if self.was_open && !is_open => {
-                        self.savepoints = OpenSavepoints::None;
+                    Savepoints::MayRemain => {
+                        self.savepoints = OpenSavepoints::MayExist;
+                        self.was_open &= is_open;
                     }
+                    // If the transaction has ended, so have its savepoints.
                     Savepoints::Unchanged => {}
                 }
                 self.report(ok);
@@ -79,8 +80,8 @@ impl TransactionState {
 
     /// The server reports the session's status.
     pub(super) fn report(&mut self, ok: OkPacket) {
-        self.was_open = ok.is_in_transaction();
-        if !self.was_open && ok.commits_automatically() {
+        let was_open = std::mem::replace(&mut self.was_open, ok.is_in_transaction());
+        if !self.was_open && (was_open || ok.commits_automatically()) {
             self.savepoints = OpenSavepoints::None;
         }
     }

@@ -12,7 +12,7 @@ use crate::{
         relay::{
             commands::{CommandStart, ResponseState},
             observer::{CompletedResponse, ResponseObserver},
-            traffic::{MAX_START_BYTES, MultiStatements, MySqlRelay, Transaction},
+            traffic::{MAX_START_BYTES, MultiStatements, MySqlRelay, SocketLimits, Transaction},
         },
         sql::remains::Remains,
     },
@@ -39,6 +39,11 @@ impl MySqlRelay {
     /// Restores the state of `COM_SET_OPTION` on another connection.
     pub fn set_statements(&mut self, statements: MultiStatements) {
         self.statements = statements;
+    }
+
+    /// Restores what is known of the limits of the socket.
+    pub fn set_socket_limits(&mut self, socket_limits: SocketLimits) {
+        self.session_end.set_socket_limits(socket_limits);
     }
 
     /// Sets whether a transaction is open, as the server reported it to the proxy.

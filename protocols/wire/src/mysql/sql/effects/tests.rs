@@ -21,6 +21,7 @@ fn settings_are_found_in_every_notation() {
         ("SET CHARACTER SET 'latin1'", &CHARACTER_SETS),
         ("SET character_set_connection = latin1", &CHARACTER_SETS[2..]),
         ("SET STATEMENT max_statement_time=1 FOR SET sql_mode=''", &["sql_mode"]),
+        ("SET max_join_size = 5", &["max_join_size", "sql_big_selects"]),
         ("BEGIN; UPDATE t SET a = 1; # set b\n SET c = off;", &["c"]),
     ] {
         let effects = of(text);
@@ -38,7 +39,6 @@ fn effects_within_the_transaction_are_ignored() {
         "UPDATE t SET a = 1 WHERE b = '; SET x = 1'",
         r"INSERT INTO t VALUES ('it\'s', 'GET_LOCK(', '@x', 'a\\')",
         "INSERT INTO t VALUES (LAST_INSERT_ID(), 1)",
-        "UPDATE t SET id = LAST_INSERT_ID(id + 1)",
         "SELECT LAST_INSERT_ID()",
         "SELECT get_lock, `row_count` FROM t /* GET_LOCK() */",
         "SET GLOBAL x = 1",
@@ -73,6 +73,10 @@ fn connection_bound_state_pins() {
         "HANDLER t OPEN",
         "SELECT SQL_CALC_FOUND_ROWS 1",
         "SELECT FOUND_ROWS()",
+        "SELECT @@last_gtid",
+        "SELECT MASTER_GTID_WAIT(@@session.`last_gtid`)",
+        "SET system_versioning_asof = DEFAULT",
+        "SET default_master_connection = '1'",
         "SELECT ROW_COUNT ()",
         "FLUSH LOCAL TABLES WITH READ LOCK",
         "XA START 'x'",
@@ -171,11 +175,64 @@ fn the_end_of_a_session_with_its_transaction_pins() {
 
 #[test]
 fn ambiguous_texts_pin() {
-    for text in ["SELECT /*+ QB_NAME(`*/ '`) */ 1", "SELECT 1 --\u{a0}'\n; SET x = 1"] {
+    for text in [
+        "SELECT /*+ QB_NAME(`*/ '`) */ 1",
+        "SELECT 1 --\u{a0}'\n; SET x = 1",
+        "SELECT 1,\u{a0}get_lock('a', 0)",
+        "SELECT 1, get_lock\u{a0}('a', 0)",
+        "CREATE \u{a0}TEMPORARY TABLE t (a INT)",
+        // With the mode `MSSQL`.
+        "SELECT 1 AS [a'b]; SET x = 1; SELECT 'x' AS [y'z]",
+    ] {
         let latin1: Vec<u8> = text.chars().map(|character| u8::try_from(character).unwrap()).collect();
         assert!(Effects::of(&latin1, Escapes::Backslash).pin.is_some(), "{text}");
     }
-    for text in ["SELECT /*+ MAX_EXECUTION_TIME(1000) */ 1", "SELECT 1 --é\n"] {
+    for text in
+        ["SELECT /*+ MAX_EXECUTION_TIME(1000) */ 1", "SELECT 1 --é\n", "SELECT é, à, 表, a表à FROM tàé"]
+    {
         assert_eq!(of(text).pin, None, "{text}");
+    }
+}
+
+#[test]
+fn texts_whose_responses_do_not_show_last_insert_id_are_found() {
+    for (text, expected) in [
+        ("SELECT 1", InsertId::Unchanged),
+        ("DELETE FROM t RETURNING id", InsertId::Unchanged),
+        ("ANALYZE TABLE t", InsertId::Unchanged),
+        ("ANALYZE SELECT `insert` FROM t", InsertId::Unchanged),
+        ("INSERT INTO t VALUES (1)", InsertId::Reported),
+        ("SET STATEMENT max_statement_time = 1 FOR REPLACE t VALUES (1)", InsertId::Reported),
+        ("UPDATE t SET a = LAST_INSERT_ID()", InsertId::Reported),
+        ("UPDATE t SET a = LAST_INSERT_ID(0)", InsertId::ReportedUnlessZero),
+        ("INSERT t VALUES (1); UPDATE t SET a = `last_insert_id` (a + 1)", InsertId::ReportedUnlessZero),
+        ("INSERT INTO t VALUES (1) ON DUPLICATE KEY UPDATE a = 1", InsertId::ReportedIfZero),
+        ("INSERT INTO t VALUES (1) ON DUPLICATE KEY UPDATE a = LAST_INSERT_ID(a)", InsertId::NotReported),
+        ("INSERT INTO t VALUES (1) RETURNING id", InsertId::NotReported),
+        ("REPLACE INTO t VALUES (1) RETURNING id; SELECT 1", InsertId::NotReported),
+        ("LOAD DATA INFILE 'x' INTO TABLE t", InsertId::NotReported),
+        ("ANALYZE INSERT INTO t VALUES (1)", InsertId::NotReported),
+        ("ANALYZE FORMAT=JSON REPLACE INTO t VALUES (1)", InsertId::NotReported),
+    ] {
+        let effects = of(text);
+        assert_eq!((effects.insert_id, effects.pin), (expected, None), "{text}");
+        assert_eq!(effects.is_none(), expected <= InsertId::Reported, "{text}");
+    }
+}
+
+#[test]
+fn texts_that_read_diagnostics_leave_them() {
+    for text in [
+        "SHOW WARNINGS",
+        "show errors limit 1",
+        "SHOW COUNT(*) WARNINGS",
+        "SELECT @@warning_count",
+        "SELECT @@session.`error_count`",
+    ] {
+        assert_eq!(of(text).reads_diagnostics, ReadsDiagnostics::Yes, "{text}");
+        assert!(of(text).is_none(), "{text}");
+    }
+    for text in ["SHOW TABLES", "SELECT warnings FROM errors", "SELECT COUNT(*) FROM t"] {
+        assert_eq!(of(text).reads_diagnostics, ReadsDiagnostics::No, "{text}");
     }
 }

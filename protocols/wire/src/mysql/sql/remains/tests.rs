@@ -105,6 +105,8 @@ fn anything_else_needs_a_reset() {
         "1",
         "LOAD DATA LOCAL INFILE 'f' INTO TABLE t",
         "SELECT 1; SET @a = 1",
+        "INSERT INTO t VALUES (1) RETURNING id",
+        "REPLACE t VALUES (1) returning a",
         "SELECT 1 FROM",
         "SELECT {d '2020-01-01'}",
         "INSERT INTO t VALUES (own())",

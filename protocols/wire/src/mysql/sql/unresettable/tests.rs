@@ -45,6 +45,16 @@ fn statements_are_found() {
         ("BINLOG 'AAAA'", BINLOG),
         ("BINLOG\n@a, @b", BINLOG),
         ("BINLOG /* it */ 'AAAA'", BINLOG),
+        ("XA PREPARE 'x'", XA),
+        ("xa\nprepare 'x'", XA),
+        ("XA /* it */ PREPARE 'x'", XA),
+        ("PREPARE x FROM 'XA PREPARE 1'", XA),
+        ("EXECUTE IMMEDIATE 'XA PREPARE 1'", XA),
+        ("BEGIN NOT ATOMIC XA PREPARE 'x'; END", XA),
+        ("SET net_write_timeout = 1", SOCKET_LIMIT),
+        ("SET SESSION NET_READ_TIMEOUT= 86400, SESSION NET_WRITE_TIMEOUT= 86400", SOCKET_LIMIT),
+        ("SET @@`net_retry_count` = 1", SOCKET_LIMIT),
+        ("SET STATEMENT net_write_timeout = 1 FOR SELECT 1", SOCKET_LIMIT),
         ("UPDATE performance_schema.threads SET history = 'NO'", THREAD),
         ("update `Performance_Schema`.`threads` set history = 'NO'", THREAD),
         ("PREPARE x FROM @text", COMPUTED),
@@ -61,6 +71,19 @@ fn statements_are_found() {
         assert_eq!(Scanner::of(text.to_lowercase().as_bytes()), Some(reason), "{text}");
         assert_eq!(Scanner::of(format!("SELECT 1;\n{text}").as_bytes()), Some(reason), "{text}");
     }
+}
+
+#[test]
+fn blanks_of_single_byte_character_sets_separate_words() {
+    for text in [
+        &b"SET\xa0ROLE r"[..],
+        b"\xa0SET \xa0ROLE\xa0r",
+        b"SELECT 1;\xa0set\x85role\xa0r",
+        b"BEGIN\xa0NOT\xa0ATOMIC\xa0SET\xa0ROLE\xa0r;\xa0END",
+    ] {
+        assert!(Scanner::of(text).is_some(), "{}", String::from_utf8_lossy(text));
+    }
+    assert_eq!(Scanner::of("SET NAMES utf8; SELECT setàrole, réserve".as_bytes()), None);
 }
 
 #[test]
@@ -81,7 +104,15 @@ fn usual_texts_are_not_matched() {
         "PREPARE x FROM 'SELECT a FROM t WHERE b = ?'",
         "EXECUTE x USING @a",
         "EXECUTE IMMEDIATE 'SELECT 1'",
-        "XA PREPARE 'x'",
+        "XA RECOVER",
+        "XA START 'x'",
+        "XA END 'x'",
+        "XA COMMIT 'x' ONE PHASE",
+        "SELECT xa, xa.prepare FROM xa",
+        "SELECT xa FROM t; COMMIT",
+        "SELECT @@net_read_timeout",
+        "SET net_read_timeout = 10",
+        "/* driver */SELECT @@character_set_client AS character_set_client, @@net_write_timeout AS net_write_timeout",
         "SELECT GET_LOCK('a', 0), LAST_INSERT_ID()",
         "CALL p(1); BEGIN; COMMIT",
         "INSERT INTO t VALUES ('it''s', 'a;b', \"set\") -- the role",
@@ -93,7 +124,7 @@ fn usual_texts_are_not_matched() {
 }
 
 /// Parts of texts, of which some together are found.
-const PARTS: [&str; 26] = [
+const PARTS: [&str; 28] = [
     "SELECT ",
     "SET ",
     "ROLE",
@@ -120,6 +151,8 @@ const PARTS: [&str; 26] = [
     "profil",
     "profiling",
     "performance_schema",
+    "XA ",
+    "net_write_timeout",
 ];
 
 proptest! {
@@ -137,7 +170,9 @@ proptest! {
         let mut whole = Scanner::default();
         whole.read(&text);
         if Scanner::is_plain(&text) {
-            prop_assert!(whole.name.is_none() && !whole.findings.has(Mark::PerformanceSchema));
+            prop_assert!(whole.name.is_none()
+                && !whole.findings.has(Mark::PerformanceSchema)
+                && !whole.findings.has(Mark::SocketLimit));
         } else {
             prop_assert_eq!(Scanner::of(&text), whole.found());
         }
