@@ -21,7 +21,8 @@ use crate::{
         error::Error,
         relay::{
             initial_state::{self, InitialState, SettingValues, SettingsRestore, StateTracking},
-            traffic::{MultiStatements, OpenState, SocketLimits},
+            session_end::SocketLimits,
+            traffic::{MultiStatements, OpenState},
         },
     },
     response::{Response, Row},

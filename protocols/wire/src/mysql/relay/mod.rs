@@ -26,6 +26,7 @@ pub use initial_state::{InitialState, InitialStateQuery, StateTracking, TextEnco
 pub use internal_command::{InternalCommand, ResetOutcome};
 pub use kill::{KillCommand, KillReplacement, KillStatement, KillTarget};
 pub use prepared_statements::{ClientStatements, ConnectionStatements, UNKNOWN_STATEMENT};
+pub use session_end::SocketLimits;
 pub use session_follower::{
     ClientBytes, Diagnostics, InsertIdQuery, Reply, ServerBytes, SessionChanges, SessionFollower,
     SessionReset, SettingFlags, StatusFlags, begins_with_quit, first_command_bytes, has_answered_command,
@@ -33,4 +34,4 @@ pub use session_follower::{
 pub use session_restore::{RestoredSession, ServerProduct, SessionRestore, encode_refusal};
 pub use settings::{quotable, restorable, setting};
 pub use text_context::{ContextSwitch, NoDatabase, TextContext};
-pub use traffic::{ConnectionState, MultiStatements, MySqlRelay, OpenState, SocketLimits, Transaction};
+pub use traffic::{ConnectionState, MultiStatements, MySqlRelay, OpenState, Transaction};

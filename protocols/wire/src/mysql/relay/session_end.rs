@@ -1,6 +1,5 @@
 //! Finds what only the end of a session undoes: its connection cannot be handed on.
 
-use crate::mysql::relay::traffic::SocketLimits;
 use crate::mysql::sql::unresettable::{SOCKET_LIMIT, Scanner};
 
 const COM_QUERY: u8 = 0x03;
@@ -12,6 +11,16 @@ pub(crate) struct SessionEndObserver {
     reason: Option<&'static str>,
     socket_limits: SocketLimits,
     text: Text,
+}
+
+/// The server's limits for this connection's socket. A reset restores the variables, but not the socket. The time limit of
+/// reads is set again for each command.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum SocketLimits {
+    #[default]
+    AtLogin,
+    /// A text may have set `net_write_timeout` or `net_retry_count`.
+    Changed,
 }
 
 /// The text of the client's current command.

@@ -22,7 +22,7 @@ use crate::{
             framer::Framer,
             kill::{self, KillCommand, KillScan},
             observer::ResponseObserver,
-            session_end::SessionEndObserver,
+            session_end::{SessionEndObserver, SocketLimits},
             session_remains::RemainsObserver,
         },
         sql::remains::Remains,
@@ -102,16 +102,6 @@ pub enum MultiStatements {
     #[default]
     AsAgreed,
     /// A `COM_SET_OPTION` has changed it.
-    Changed,
-}
-
-/// The server's limits for this connection's socket. A reset restores the variables, but not the socket. The time limit of
-/// reads is set again for each command.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum SocketLimits {
-    #[default]
-    AtLogin,
-    /// A text may have set `net_write_timeout` or `net_retry_count`.
     Changed,
 }
 

@@ -12,7 +12,8 @@ use crate::{
         relay::{
             commands::{CommandStart, ResponseState},
             observer::{CompletedResponse, ResponseObserver},
-            traffic::{MAX_START_BYTES, MultiStatements, MySqlRelay, SocketLimits, Transaction},
+            session_end::SocketLimits,
+            traffic::{MAX_START_BYTES, MultiStatements, MySqlRelay, Transaction},
         },
         sql::remains::Remains,
     },
