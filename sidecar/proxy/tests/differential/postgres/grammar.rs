@@ -2,7 +2,7 @@
 
 use super::avoided::avoid_documented;
 use super::message::{Bind, Frontend};
-use super::texts::{ADMIN, Feature, PARAMETRISED, STORIES, TEXTS};
+use super::texts::{ADMIN, CONSTANTS, Feature, PARAMETRISED, STORIES, TEXTS};
 use super::{Login, PostgresSession};
 use crate::options::Options;
 use crate::parts::{Part, Parts};
@@ -188,7 +188,8 @@ impl Generator<'_> {
     fn life_of_statement(&mut self, client: usize, steps: &mut Vec<Step<Frontend>>) {
         let place = self.random.below(STATEMENTS.len());
         let name = STATEMENTS[place].to_owned();
-        let (sql, parameters) = *self.random.pick(PARAMETRISED);
+        let has_constants = self.features.has(Feature::Setting) && self.random.percent(30);
+        let (sql, parameters) = if has_constants { (CONSTANTS, 0) } else { *self.random.pick(PARAMETRISED) };
         self.parameters[client][place] = parameters;
         let types = self.types(parameters);
         let mut messages = vec![Frontend::Parse { name: name.clone(), sql: sql.to_owned(), types }];
@@ -278,12 +279,14 @@ impl Generator<'_> {
 
     /// A text that may change what statements mean. Some fail before that.
     fn text_for_statements(&mut self) -> String {
-        if self.features.has(Feature::Setting) && self.random.percent(15) {
+        if self.features.has(Feature::Setting) && self.random.percent(30) {
             return self.name(&[
                 "SET DateStyle = 'German'",
                 "SET DateStyle TO SQL, DMY",
                 "SET LOCAL DateStyle = 'SQL, DMY'",
                 "SET LOCAL TIME ZONE 'Asia/Tokyo'",
+                "BEGIN; SET LOCAL TIME ZONE 'Asia/Tokyo'",
+                "BEGIN; SET LOCAL DateStyle = 'SQL, DMY'",
             ]);
         }
         let fails = if self.random.percent(20) { "SELECT 1/0; " } else { "" };

@@ -361,6 +361,10 @@ pub(crate) const STORIES: &[(Feature, &[&[&str]])] = &[
     ),
 ];
 
+/// What it means depends on settings.
+pub(crate) const CONSTANTS: &str =
+    "SELECT timestamptz '2020-01-01 00:00' AT TIME ZONE 'UTC', date '03/04/2020'";
+
 /// Statements for the extended protocol: the text, and how many parameters it has.
 pub(crate) const PARAMETRISED: &[(&str, usize)] = &[
     ("SELECT $1::int", 1),
