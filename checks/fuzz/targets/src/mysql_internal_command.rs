@@ -4,7 +4,7 @@
 //! session state, then to two resets.
 
 use ciphertoll_wire::mysql::relay::{
-    InitialState, InitialStateQuery, InternalCommand, MultiStatements, OpenState, ResetOutcome,
+    InitialState, InitialStateQuery, InternalCommand, MultiStatements, OpenState, ResetOutcome, SocketLimits,
     StateTracking, Transaction,
 };
 use ciphertoll_wire::mysql::{Capabilities, Error, Response};
@@ -43,6 +43,7 @@ fn read_in_portions(choices: u8, bytes: &[u8], size: usize) -> Run {
     let remains = OpenState {
         transaction: Transaction::None,
         statements: if choices & 4 == 0 { MultiStatements::AsAgreed } else { MultiStatements::Changed },
+        socket_limits: if choices & 16 == 0 { SocketLimits::AtLogin } else { SocketLimits::Changed },
     };
     for _ in 0..2 {
         let mut out = Vec::new();
