@@ -73,7 +73,9 @@ fn constants(fixture: &mut Fixture) {
 fn unused(fixture: &mut Fixture) {
     let proxy = fixture.proxy(&["--pool-size", "1"]);
     let mut other = proxy.client();
-    for sql in ["SET TIME ZONE 'UTC'", "SET xmloption = document", "SELECT 1 AS U&\"d\\0061t\"", "DO ''"] {
+    for sql in
+        ["SET TIME ZONE 'UTC'", "SET xmloption = document", "SELECT 1 AS U&\"d\\0061t\"", "DO 'BEGIN END'"]
+    {
         let mut raw = client(&proxy);
         ask(
             &mut raw,
