@@ -11,7 +11,7 @@ const KEPT: [&str; 2] = ["LISTEN", "TEMP"];
 
 /// Words behind which a server may read a statement anew, with the settings that there are then, and such a statement.
 const READ_ANEW: [&str; 3] = ["SEARCH_PATH", "SCHEMA", "TEMP"];
-const WITH_CONSTANTS: &str = "timestamptz '2020-01-01 00:00'";
+const WITH_CONSTANTS: &str = "TIMESTAMPTZ '2020-01-01 00:00' AT";
 
 /// A search path with another schema in front, and a table there: see `Documented::Shadowed`.
 const SHADOWS: &str = "search_path=other";
@@ -48,10 +48,14 @@ pub(crate) fn avoid_documented(session: &mut PostgresSession) {
     {
         session.steps.retain(|step| !matches!(step, Step::Admin(sql) if sql.contains(SHADOWING)));
     }
-    let is_of_path =
-        |(name, value): &(String, String)| name == "search_path" || value.contains("search_path");
-    if has(session, &READ_ANEW) || session.logins.iter().flatten().any(is_of_path) {
-        rewrite(session, |_, sql| if sql.contains(WITH_CONSTANTS) { "SELECT 1".to_owned() } else { sql });
+    if has(session, &[WITH_CONSTANTS]) {
+        session.logins.iter_mut().for_each(|login| {
+            login.retain(|(name, value)| !format!("{name}{value}").contains("search_path"));
+        });
+        rewrite(session, |_, sql| {
+            let is_read_anew = READ_ANEW.iter().any(|word| sql.to_uppercase().contains(word));
+            if is_read_anew { "SELECT 1".to_owned() } else { sql }
+        });
     }
     let leaves = |message: &Frontend| matches!(message, Frontend::Terminate);
     let any_leaves =

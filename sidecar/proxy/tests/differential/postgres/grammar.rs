@@ -2,7 +2,7 @@
 
 use super::avoided::avoid_documented;
 use super::message::{Bind, Frontend};
-use super::texts::{ADMIN, CONSTANTS, Feature, PARAMETRISED, STORIES, TEXTS};
+use super::texts::{ADMIN, CONSTANTS, Feature, PARAMETRISED, SETTINGS_OF_CONSTANTS, STORIES, TEXTS};
 use super::{Login, PostgresSession};
 use crate::options::Options;
 use crate::parts::{Part, Parts};
@@ -218,6 +218,9 @@ impl Generator<'_> {
                         vec![Frontend::Parse { name: name.clone(), sql, types: Vec::new() }, Frontend::Sync]
                     }
                     1 => vec![Frontend::Query(self.use_by_sql(&name))],
+                    _ if has_constants && self.random.percent(60) => {
+                        vec![Frontend::Query(self.name(&SETTINGS_OF_CONSTANTS))]
+                    }
                     _ => vec![Frontend::Query(self.text_for_statements())],
                 };
                 steps.push(Step::Send { client, messages, cuts: self.cuts() });
@@ -279,15 +282,8 @@ impl Generator<'_> {
 
     /// A text that may change what statements mean. Some fail before that.
     fn text_for_statements(&mut self) -> String {
-        if self.features.has(Feature::Setting) && self.random.percent(30) {
-            return self.name(&[
-                "SET DateStyle = 'German'",
-                "SET DateStyle TO SQL, DMY",
-                "SET LOCAL DateStyle = 'SQL, DMY'",
-                "SET LOCAL TIME ZONE 'Asia/Tokyo'",
-                "BEGIN; SET LOCAL TIME ZONE 'Asia/Tokyo'",
-                "BEGIN; SET LOCAL DateStyle = 'SQL, DMY'",
-            ]);
+        if self.features.has(Feature::Setting) && self.random.percent(15) {
+            return self.name(&SETTINGS_OF_CONSTANTS);
         }
         let fails = if self.random.percent(20) { "SELECT 1/0; " } else { "" };
         fails.to_owned() + &self.any_text_for_statements()

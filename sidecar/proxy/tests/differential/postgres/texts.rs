@@ -365,6 +365,15 @@ pub(crate) const STORIES: &[(Feature, &[&[&str]])] = &[
 pub(crate) const CONSTANTS: &str =
     "SELECT timestamptz '2020-01-01 00:00' AT TIME ZONE 'UTC', date '03/04/2020'";
 
+pub(crate) const SETTINGS_OF_CONSTANTS: [&str; 6] = [
+    "SET DateStyle = 'German'",
+    "SET DateStyle TO SQL, DMY",
+    "SET LOCAL DateStyle = 'SQL, DMY'",
+    "SET LOCAL TIME ZONE 'Asia/Tokyo'",
+    "BEGIN; SET LOCAL TIME ZONE 'Asia/Tokyo'",
+    "BEGIN; SET LOCAL DateStyle = 'SQL, DMY'",
+];
+
 /// Statements for the extended protocol: the text, and how many parameters it has.
 pub(crate) const PARAMETRISED: &[(&str, usize)] = &[
     ("SELECT $1::int", 1),
