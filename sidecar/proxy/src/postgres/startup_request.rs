@@ -237,7 +237,7 @@ fn find<'a>(settings: &'a [(String, String)], name: &str) -> Option<&'a str> {
     found.map(|(_, value)| value.as_str())
 }
 
-/// Where a setting comes among those that are set together. Others are in the order in which the client has set them.
+/// The place of a setting among all that are set together: within one place, the client's order is kept.
 fn place(name: &str) -> u8 {
     let is = |known: &str| name.eq_ignore_ascii_case(known);
     match name {
@@ -279,7 +279,7 @@ fn text(bytes: &[u8]) -> Result<String, Refusal> {
         .map_err(|_| Refusal::new(Refusal::PROTOCOL, "the startup message is not valid UTF-8"))
 }
 
-/// The name of an application. Servers accept any bytes, and replace those that are not ASCII.
+/// The name of an application. Servers accept any bytes, and put `?` for bytes that are not ASCII.
 fn client_name(bytes: &[u8]) -> String {
     let replaced = |byte: &u8| if byte.is_ascii() { char::from(*byte) } else { '?' };
     String::from_utf8(bytes.to_vec()).unwrap_or_else(|_| bytes.iter().map(replaced).collect())
