@@ -137,7 +137,7 @@ tde-proof: ## test page encryption on every installed PostgreSQL, and on 14, 16,
 	@scripts/fetch-servers 'postgres-14 postgres-16 postgres-17 postgres-18 debian-sid:postgres-18' $(CARGO) run --quiet --locked -p ciphertoll-cli --
 	@CIPHERTOLL_TDE_VERSIONS=all $(CARGO) test --locked -p ciphertoll-tde -p ciphertoll-tde-preload $(ARGS) -- --nocapture
 
-truth: ## measure known answers: plain against plain, and an injected delay (ARGS='--at-rest none,gocryptfs' compares two drivers on encrypted files)
+truth: ## measure known answers: plain against plain, and injected slowdowns (ARGS='--at-rest none,gocryptfs' compares two drivers on encrypted files)
 	@scripts/setup bench
 	@$(CARGO) build --release --locked -p ciphertoll-cli -p ciphertoll-bench
 	@$(TARGET)/release/ciphertoll-truth $(ARGS)

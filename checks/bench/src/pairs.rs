@@ -1,19 +1,17 @@
 //! Pairs of real runs: `compare` must rarely report a regression between identical runs, and must usually report one if
 //! the second run was slowed down.
 
-use std::time::Duration;
-
 use anyhow::{Context, Result};
 use ciphertoll_experiment::Injection;
 use ciphertoll_model::duration::Span;
 use ciphertoll_model::{
     Grid, Link, LinkShape, Metric, Path, Plan, ServerKey, Size, Spec, TimestampedEvent, TlsVersion, Workload,
 };
-use ciphertoll_stats::{Change, ChangeVerdict, ComparedRun, RunComparison, analyse, compare};
+use ciphertoll_stats::{Change, ChangeVerdict, ComparedRun, RunComparison, compare};
 
 use crate::real::RealRuns;
 
-/// The injected slowdown, as a share of the duration of a TLS connect.
+/// The injected slowdown: TLS connects that do their work twice, as a share of all.
 pub const SLOWDOWN: f64 = 0.05;
 /// The path that is slowed down and compared.
 const SLOWED: Path = Path::tls(TlsVersion::Tls13, ServerKey::P256);
@@ -39,10 +37,8 @@ pub struct FinishedRun {
 #[derive(Clone, Debug)]
 pub struct RunPair {
     pub identical: RunComparison,
-    /// Compared with a run whose TLS connects took longer by `delay`.
+    /// Compared with a run whose TLS connects took longer by [`SLOWDOWN`].
     pub slowed: RunComparison,
-    /// The injected delay: [`SLOWDOWN`] × the mean duration of a TLS connect in the base run.
-    pub delay: Duration,
 }
 
 impl FinishedRun {
@@ -57,14 +53,6 @@ impl FinishedRun {
         let [base, new] = [base, self].map(|Self { plan, events }| ComparedRun { plan, events });
         compare(&base, &new)
     }
-
-    fn delay(&self) -> Option<Duration> {
-        let analysis = analyse(&self.plan, &self.events);
-        let cells = analysis.cells();
-        let tls = cells.iter().find(|cell| cell.cell.treatment.path == SLOWED)?;
-        let time_ns = tls.metrics.get(&Metric::LatencyNsMean)?.value;
-        Some(Duration::from_nanos((time_ns * SLOWDOWN) as u64))
-    }
 }
 
 impl RunPair {
@@ -76,8 +64,7 @@ impl RunPair {
         number: u32,
         seed: u64,
     ) -> Result<(Self, FinishedRun)> {
-        let delay = base.delay().context("the base run has no valid TLS connect")?;
-        let injection = Some(Injection::into_path(SLOWED, delay));
+        let injection = Some(Injection::into_path(SLOWED, SLOWDOWN));
         let run = |offset: u64, injection| {
             FinishedRun::carry_out(runs, seed + u64::from(number) * 2 + offset, injection)
         };
@@ -88,7 +75,7 @@ impl RunPair {
             let slowed = run(1, injection)?;
             (run(0, None)?, slowed)
         };
-        let pair = Self { identical: identical.compare_with(base), slowed: slowed.compare_with(base), delay };
+        let pair = Self { identical: identical.compare_with(base), slowed: slowed.compare_with(base) };
         Ok((pair, identical))
     }
 }

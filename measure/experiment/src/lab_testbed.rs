@@ -2,7 +2,6 @@
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 
 use ciphertoll_host::processors::{ProcessorSplit, split_processors};
 use ciphertoll_lab::{Lab, Passwords};
@@ -174,7 +173,7 @@ impl ReadyLab {
 
     /// The settings of a client of the cell, which is up: where it connects, in which network, and how it logs in.
     pub fn client(&mut self, request: &TrialRequest<'_>) -> Result<TrialSpec, TrialError> {
-        let spec = self.spec(request, Duration::ZERO)?;
+        let spec = self.spec(request, 0.0)?;
         Ok(TrialSpec { namespace: self.route.namespace(request.cell), ..spec })
     }
 
@@ -183,7 +182,7 @@ impl ReadyLab {
         self.route.site.lab.scratch().path()
     }
 
-    fn spec(&mut self, request: &TrialRequest<'_>, delay: Duration) -> Result<TrialSpec, TrialError> {
+    fn spec(&mut self, request: &TrialRequest<'_>, repeated_share: f64) -> Result<TrialSpec, TrialError> {
         let (cell, route) = (request.cell, &mut self.route);
         if let Some(remote) = route.remote(cell) {
             return Ok(at_url(request, remote));
@@ -198,7 +197,7 @@ impl ReadyLab {
             Some(between) => between.clone(),
             None => networks.lead(endpoint(cell, server), cell.treatment.link)?,
         };
-        Ok(here(request, server, endpoint, delay))
+        Ok(here(request, server, endpoint, repeated_share))
     }
 
     /// Meters of the server and of what is between it and the clients.
@@ -262,8 +261,8 @@ impl ReadyTestbed for ReadyLab {
     }
 
     fn trial(&mut self, request: &TrialRequest<'_>) -> Result<Measured, TrialError> {
-        let delay = self.injection.map(|injection| injection.delay_of(request.cell, request.arm));
-        let mut spec = self.spec(request, delay.unwrap_or_default())?;
+        let repeated_share = self.injection.map(|injection| injection.share_of(request.cell, request.arm));
+        let mut spec = self.spec(request, repeated_share.unwrap_or_default())?;
         let Self { layers, route, .. } = self;
         layers.iter_mut().try_for_each(|layer| layer.before(request, &mut spec, route))?;
         let clocks = self.clocks(request.cell);

@@ -1,10 +1,10 @@
 //! A client that opens a connection for each operation.
 
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use ciphertoll_net::{
-    ConnectProgress, Connected, Connecting, Dialer, Phase, Reactor, Readiness, SourceAddresses, Stopwatch,
-    WatchedEvents,
+    ConnectProgress, Connected, Connecting, Dialer, Phase, PhaseTimes, Reactor, Readiness, SourceAddresses,
+    Stopwatch, WatchedEvents,
 };
 use ciphertoll_wire::session::{ResponseKind, ResponseReader};
 use rand_pcg::Pcg64Mcg;
@@ -15,13 +15,16 @@ use crate::drive::{LoadClient, Turn};
 use crate::legs::Legs;
 use crate::operation::Operation;
 use crate::recorder::Recorder;
+use crate::repetition::Repetition;
 use crate::script::{CompiledScript, StepIndex};
-use crate::usage::{spin, thread_cpu};
+use crate::usage::thread_cpu;
 
 /// A client that opens a connection for each operation.
 pub(crate) struct ChurnClient {
     key: usize,
     state: State,
+    /// The operation has done its work once, in this time, and does it again.
+    repeats: Option<PhaseTimes>,
 }
 
 #[expect(clippy::large_enum_variant, reason = "boxing would allocate for each connect")]
@@ -62,7 +65,7 @@ pub(crate) struct ChurnShared<'a> {
     pub(crate) dialer: &'a Dialer,
     pub(crate) sources: SourceAddresses,
     pub(crate) purpose: ConnectOperation,
-    pub(crate) injected_delay: Duration,
+    pub(crate) repetition: Repetition,
     pub(crate) legs: Legs,
 }
 
@@ -92,7 +95,7 @@ impl Query {
 
 impl ChurnClient {
     pub(crate) fn new(key: usize) -> Self {
-        Self { key, state: State::Idle }
+        Self { key, state: State::Idle, repeats: None }
     }
 
     fn connect(&mut self, churn: &mut ChurnShared<'_>, reactor: &Reactor) -> Result<(), Error> {
@@ -110,7 +113,7 @@ impl ChurnClient {
     ) -> Result<Turn, Error> {
         inspect(&mut connected, &mut churn.legs, recorder);
         match &mut churn.purpose {
-            ConnectOperation::Connect => close(connected, churn.injected_delay, 0, recorder),
+            ConnectOperation::Connect => self.close(connected, 0, churn, recorder),
             ConnectOperation::ConnectQuery(query) => {
                 self.state = State::Querying(query.send(connected)?);
                 Ok(Turn::Pending)
@@ -147,16 +150,38 @@ impl ChurnClient {
             }
         }
         if matches!(churn.purpose, ConnectOperation::FirstQuery(_)) {
-            spin(churn.injected_delay);
             connected.stopwatch.lap(Phase::FirstQuery);
-            let ended = finish(&connected.stopwatch, answered, recorder);
+            let ended = finish(connected.stopwatch.times(), answered, recorder);
             connected.server.encode_goodbye(connected.channel.output());
             // The operation succeeded; a failing close does not change that.
             let _ = connected.channel.close();
             return Ok(ended);
         }
         connected.stopwatch.lap(Phase::FirstQuery);
-        close(connected, churn.injected_delay, answered, recorder)
+        self.close(connected, answered, churn, recorder)
+    }
+
+    /// Ends the operation with an orderly close that waits for nothing.
+    fn close(
+        &mut self,
+        mut connected: Connected,
+        statements: u64,
+        churn: &mut ChurnShared<'_>,
+        recorder: &mut Recorder,
+    ) -> Result<Turn, Error> {
+        let mut stopwatch = connected.stopwatch;
+        connected.server.encode_goodbye(connected.channel.output());
+        connected.channel.close()?;
+        stopwatch.lap(Phase::Close);
+        let times = *stopwatch.times();
+        match self.repeats.take() {
+            Some(first) => Ok(finish(&(first + times), statements, recorder)),
+            None if churn.repetition.is_due() => {
+                self.repeats = Some(times);
+                Ok(Turn::Free)
+            }
+            None => Ok(finish(&times, statements, recorder)),
+        }
     }
 }
 
@@ -223,25 +248,10 @@ fn inspect(connected: &mut Connected, legs: &mut Legs, recorder: &mut Recorder) 
     connected.stopwatch.skip();
 }
 
-/// Ends the operation with an orderly close that waits for nothing.
-fn close(
-    mut connected: Connected,
-    injected_delay: Duration,
-    statements: u64,
-    recorder: &mut Recorder,
-) -> Result<Turn, Error> {
-    let mut stopwatch = connected.stopwatch;
-    connected.server.encode_goodbye(connected.channel.output());
-    connected.channel.close()?;
-    spin(injected_delay);
-    stopwatch.lap(Phase::Close);
-    Ok(finish(&stopwatch, statements, recorder))
-}
-
-fn finish(stopwatch: &Stopwatch, statements: u64, recorder: &mut Recorder) -> Turn {
+fn finish(times: &PhaseTimes, statements: u64, recorder: &mut Recorder) -> Turn {
     let ended = Instant::now();
-    recorder.phases(ended, stopwatch.times());
+    recorder.phases(ended, times);
     // The phases must sum to the operation's time, to the nanosecond.
-    let began = ended.checked_sub(stopwatch.times().total()).unwrap_or(ended);
+    let began = ended.checked_sub(times.total()).unwrap_or(ended);
     Turn::Ended(Operation { began, ended, statements, retries: 0 })
 }

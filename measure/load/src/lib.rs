@@ -24,6 +24,7 @@ mod operation;
 mod parent;
 mod process;
 mod recorder;
+mod repetition;
 mod schedule;
 mod script;
 mod script_parts;

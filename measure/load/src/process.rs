@@ -58,6 +58,10 @@ fn run_trial(messages: &mut impl Write) -> Result<TrialResult, Error> {
     if spec.max_per_s.is_some_and(|per_s| !(per_s.is_finite() && per_s > 0.0)) {
         return Err(Error::Unfit("a limit needs a positive rate"));
     }
+    let is_closed_churn = spec.pace == TrialPace::Closed && spec.work == TrialOperation::Connect;
+    if spec.repeated_share != 0.0 && !is_closed_churn {
+        return Err(Error::Unfit("only connects in a closed loop can repeat their work"));
+    }
     let dialer = setup::dialer(&spec)?;
     setup::get_sessions(&spec, &dialer)?;
     let threads = usize::from(spec.threads.clamp(1, spec.clients.count()));

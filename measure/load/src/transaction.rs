@@ -1,6 +1,6 @@
 //! A client that keeps its connection and repeats a script on it.
 
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use ciphertoll_net::{
     Channel, ConnectProgress, Connected, Connecting, Dialer, Reactor, Readiness, WatchedEvents,
@@ -17,7 +17,6 @@ use crate::legs::Legs;
 use crate::operation::Operation;
 use crate::recorder::Recorder;
 use crate::script::{CompiledScript, CompiledStep, StepIndex};
-use crate::usage::spin;
 
 /// Retries before a conflict counts as an error.
 const MAX_RETRIES: u64 = 1_000;
@@ -73,7 +72,6 @@ pub(crate) struct TransactionShared<'a> {
     pub(crate) program: CompiledScript,
     pub(crate) random: Pcg64Mcg,
     pub(crate) legs: Legs,
-    pub(crate) injected_delay: Duration,
     /// Buffer for a statement's text.
     pub(crate) sql: String,
 }
@@ -264,7 +262,6 @@ impl Working {
         }
         pool.program.check(place, self.row_bytes)?;
         pool.program.acknowledge(place, &self.values);
-        spin(pool.injected_delay);
         let (statements, retries) = (self.statements, self.retries);
         Ok(Turn::Ended(Operation { began: self.began, ended: Instant::now(), statements, retries }))
     }

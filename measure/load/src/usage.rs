@@ -1,6 +1,6 @@
 //! The clocks of this process, and its peak memory.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use nix::time::{ClockId, clock_gettime};
 
@@ -26,15 +26,4 @@ pub(crate) fn resident_peak_bytes(pid: u32) -> u64 {
     let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
     let kibibytes = line.and_then(|rest| rest.split_whitespace().next()?.parse::<u64>().ok());
     kibibytes.unwrap_or(0) * 1024
-}
-
-/// Burns `delay` of CPU time: the known effect that the truth experiment injects and must find again.
-pub(crate) fn spin(delay: Duration) {
-    if delay.is_zero() {
-        return;
-    }
-    let until = Instant::now() + delay;
-    while Instant::now() < until {
-        std::hint::spin_loop();
-    }
 }

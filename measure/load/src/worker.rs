@@ -15,6 +15,7 @@ use crate::drive::{ClosedLoop, EventLoop, LoadClient};
 use crate::legs::Legs;
 use crate::limit::RateLimit;
 use crate::recorder::Recorder;
+use crate::repetition::Repetition;
 use crate::schedule::Schedule;
 use crate::script::CompiledScript;
 use crate::transaction::{TransactionClient, TransactionShared};
@@ -73,10 +74,6 @@ impl ThreadAssignment<'_> {
         Pcg64Mcg::seed_from_u64(self.spec.seed.wrapping_add(u64::from(self.lane)))
     }
 
-    fn injected_delay(&self) -> Duration {
-        Duration::from_nanos(self.spec.injected_delay_ns)
-    }
-
     /// The thread's share of the rate is its share of the clients.
     fn share(&self, per_s: f64) -> f64 {
         per_s * self.clients as f64 / f64::from(self.spec.clients.count())
@@ -125,7 +122,7 @@ fn run_churn(
         dialer: assignment.dialer,
         sources: SourceAddresses::lane(assignment.lane),
         purpose: purpose?,
-        injected_delay: assignment.injected_delay(),
+        repetition: Repetition::of(assignment.spec.repeated_share),
         legs: Legs::default(),
     };
     let clients = (0..assignment.clients).map(ChurnClient::new).collect();
@@ -147,7 +144,6 @@ fn run_pool(
         program: CompiledScript::of(assignment.spec.engine, script, Arc::clone(&assignment.inserts))?,
         random: assignment.random(),
         legs: Legs::default(),
-        injected_delay: assignment.injected_delay(),
         sql: String::new(),
     };
     let mut clients: Vec<_> = (0..assignment.clients).map(TransactionClient::new).collect();

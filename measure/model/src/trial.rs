@@ -57,8 +57,9 @@ pub struct TrialSpec {
     /// The network that the load process joins; its parent's if absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub namespace: Option<Namespace>,
-    /// CPU time burned in each operation: the known effect of the truth experiment. 0 otherwise.
-    pub injected_delay_ns: u64,
+    /// Share of the connects that do their work twice: the known effect of the truth experiments.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub repeated_share: f64,
     #[serde(default, skip_serializing_if = "is_default")]
     pub start: TrialStart,
 }

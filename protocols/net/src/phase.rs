@@ -1,5 +1,6 @@
 //! A stopwatch whose laps are the phases of a connect.
 
+use std::ops::Add;
 use std::time::{Duration, Instant};
 
 use ciphertoll_vocabulary::Phase;
@@ -14,6 +15,14 @@ impl PhaseTimes {
 
     pub fn total(&self) -> Duration {
         self.0.iter().sum()
+    }
+}
+
+impl Add for PhaseTimes {
+    type Output = Self;
+
+    fn add(self, other: Self) -> Self {
+        Self(std::array::from_fn(|phase| self.0[phase] + other.0[phase]))
     }
 }
 

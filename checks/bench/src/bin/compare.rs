@@ -48,10 +48,9 @@ fn main() -> Result<ExitCode> {
 
 fn line(number: u32, pair: &RunPair) -> String {
     format!(
-        "pair {number:>2}: identical {}; slowed by {:.0} % ({:.1} µs) {}",
+        "pair {number:>2}: identical {}; slowed by {:.0} % {}",
         verdicts(&pair.identical),
         SLOWDOWN * 100.0,
-        pair.delay.as_nanos() as f64 / 1_000.0,
         verdicts(&pair.slowed)
     )
 }

@@ -1,7 +1,6 @@
 //! The trial specification of a cell.
 
 use std::path::PathBuf;
-use std::time::Duration;
 
 use ciphertoll_lab::{Credentials, Remote, Server};
 use ciphertoll_model::{
@@ -36,7 +35,7 @@ pub(crate) fn here(
     request: &TrialRequest<'_>,
     server: &Server,
     endpoint: Endpoint,
-    injected_delay: Duration,
+    repeated_share: f64,
 ) -> TrialSpec {
     let cell = request.cell;
     let account = server.account(credentials(cell));
@@ -48,7 +47,7 @@ pub(crate) fn here(
         password_file: account.password_file,
         database: Some(server.database().to_owned()),
         tls,
-        injected_delay_ns: injected_delay.as_nanos() as u64,
+        repeated_share,
         ..location_independent(request)
     }
 }
@@ -129,7 +128,7 @@ fn location_independent(request: &TrialRequest<'_>) -> TrialSpec {
         max_per_s: max_per_s.filter(|_| pace == TrialPace::Closed).map(f64::from),
         processors: None,
         namespace: None,
-        injected_delay_ns: 0,
+        repeated_share: 0.0,
         start: TrialStart::AtOnce,
     }
 }

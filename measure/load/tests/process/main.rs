@@ -31,7 +31,7 @@ const TIME_LIMIT: Duration = Duration::from_mins(2);
 /// Longer than the limit of time: a trial that waits for its end fails.
 const WINDOW_NS: u64 = 3_600_000_000_000;
 
-const TESTS: [(&str, fn()); 24] = [
+const TESTS: [(&str, fn()); 26] = [
     ("a_specification_that_is_none", a_specification_that_is_none),
     ("a_password_that_cannot_be_read", a_password_that_cannot_be_read),
     ("an_authority_that_cannot_be_read", an_authority_that_cannot_be_read),
@@ -39,12 +39,14 @@ const TESTS: [(&str, fn()); 24] = [
     ("nobody_listens_to_churn", nobody_listens_to_churn),
     ("a_script_that_cannot_be_run", a_script_that_cannot_be_run),
     ("a_rate_that_is_none", a_rate_that_is_none),
+    ("work_that_is_not_repeated", work_that_is_not_repeated),
     ("tls_that_an_engine_does_not_have", tls_that_an_engine_does_not_have),
     ("a_processor_that_is_not_there", a_processor_that_is_not_there),
     ("a_limit_is_kept_without_spinning", limits::a_limit_is_kept_without_spinning),
     ("a_server_at_its_connection_limit", limits::a_server_at_its_connection_limit_is_left_alone),
     ("a_pool_larger_than_the_limit", limits::a_pool_larger_than_the_limit_does_not_start),
     ("every_workload_runs", served::every_workload_runs),
+    ("a_connect_that_does_its_work_twice", served::a_connect_that_does_its_work_twice),
     ("a_value_that_is_too_long", served::a_value_that_is_too_long),
     ("conflicts_are_retried", served::conflicts_are_retried),
     ("an_open_loop_keeps_its_rate", served::an_open_loop_keeps_its_rate),
@@ -98,7 +100,7 @@ fn spec(directory: &Path) -> TrialSpec {
         max_per_s: None,
         processors: None,
         namespace: None,
-        injected_delay_ns: 0,
+        repeated_share: 0.0,
         start: ciphertoll_model::TrialStart::AtOnce,
     }
 }
@@ -243,6 +245,20 @@ fn a_rate_that_is_none() {
             FailureOrigin::Internal,
             "the trial cannot be made: an open loop needs a positive rate",
         );
+    }
+}
+
+fn work_that_is_not_repeated() {
+    let directory = TempDir::new().unwrap();
+    let cases = [
+        (work_of(Workload::PointSelect), TrialPace::Closed),
+        (work_of(Workload::FirstQuery), TrialPace::Closed),
+        (TrialOperation::Connect, TrialPace::Open { per_s: 10.0 }),
+    ];
+    for (work, pace) in cases {
+        let spec = TrialSpec { work, pace, repeated_share: 0.5, ..spec(directory.path()) };
+        let beginning = "the trial cannot be made: only connects in a closed loop can repeat their work";
+        expect_failure(&spec, FailureOrigin::Internal, beginning);
     }
 }
 

@@ -110,6 +110,19 @@ impl MariaDb {
         }
     }
 
+    /// Connects since it started.
+    pub(crate) fn connects(&self) -> u64 {
+        let answer = Command::new(find("mariadb").expect("a server brings its client"))
+            .args(["--no-defaults", "--user=root", "--batch", "--skip-column-names"])
+            .arg(format!("--socket={}", socket(self.directory.path()).display()))
+            .arg("--execute=SHOW GLOBAL STATUS LIKE 'Connections'")
+            .output()
+            .expect("mariadb is there");
+        let row = String::from_utf8_lossy(&answer.stdout);
+        let count = row.split_whitespace().nth(1).and_then(|count| count.parse().ok());
+        count.unwrap_or_else(|| panic!("{row}{}", String::from_utf8_lossy(&answer.stderr)))
+    }
+
     /// Stops or continues it, as nobody else's process is.
     pub(crate) fn signal(&self, signal: Signal) {
         kill(Pid::from_raw(self.child.id().cast_signed()), signal).expect("a child of ours");

@@ -74,6 +74,18 @@ fn phases_fit(workload: Workload, pace: TrialPace, result: &TrialResult) {
     }
 }
 
+/// It counts as one connect, which takes as long as its two.
+pub(crate) fn a_connect_that_does_its_work_twice() {
+    let Some(server) = server() else { return };
+    let spec = TrialSpec { repeated_share: 1.0, ..server.spec() };
+    let before = server.connects();
+    let result = outcome(&spec).unwrap();
+    let connects = server.connects() - before;
+    let operations = transactions(&result);
+    assert!(connects >= 2 * operations, "{connects} for {operations} operations");
+    phases_fit(Workload::Connect, TrialPace::Closed, &result);
+}
+
 /// MariaDB gives NULL for a value that no packet holds: that is no bulk read.
 pub(crate) fn a_value_that_is_too_long() {
     let Some(server) = server() else { return };

@@ -154,12 +154,14 @@ impl<'a> Comparer<'a> {
         };
         let (connect, query) = (saved(0.0), saved(2.0).zip(saved(1.0)).map(|(two, one)| two - &one));
         let local = Saving::between(self.model, first, other, load);
-        let parts = [
-            change([value(connect), local.connect_ns], "connect"),
-            change([value(query), local.query_ns], "query"),
-        ];
-        let parts: Vec<String> =
-            parts.into_iter().flatten().chain(self.over_link(first, other, load)).collect();
+        let connect_us = value(connect);
+        let of_connect = change([connect_us, local.connect_ns], "connect");
+        let parts: Vec<String> = of_connect
+            .map(|words| words + &cores(connect_us).unwrap_or_default())
+            .into_iter()
+            .chain(change([value(query), local.query_ns], "query"))
+            .chain(self.over_link(first, other, load))
+            .collect();
         (!parts.is_empty()).then(|| format!("Compared with {}: {}.", name(other), parts.join(", ")))
     }
 
@@ -203,6 +205,12 @@ fn change([cpu, time]: [Option<Estimate>; 2], what: &str) -> Option<String> {
             .map(|_| format!("no measurable difference per {what}"));
     }
     Some(format!("{} per {what}", known.join(" and ")))
+}
+
+/// ` (1.3 cores at 1,000 connects/s)`: the CPU time in the unit of a bill; nothing if the difference can be noise.
+fn cores(cpu_us: Option<Estimate>) -> Option<String> {
+    let saved = cpu_us.filter(|saved| saved.is_known_to_differ() && is_certain(saved))?;
+    Some(format!(" ({} cores at 1,000 connects/s)", significant(saved.value.abs() * 1e-3)))
 }
 
 /// `1.31 ms ±2 % less CPU time`; nothing if the difference can be noise.
