@@ -320,6 +320,7 @@ impl Fixture {
             max_per_s: None,
             processors: None,
             namespace: None,
+            injected_delay_ns: 0,
             repeated_share: 0.0,
             start: ciphertoll_model::TrialStart::AtOnce,
         }

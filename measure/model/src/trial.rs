@@ -57,6 +57,8 @@ pub struct TrialSpec {
     /// The network that the load process joins; its parent's if absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub namespace: Option<Namespace>,
+    /// Always 0: drivers that were written for earlier versions read it.
+    pub injected_delay_ns: u64,
     /// Share of the connects that do their work twice: the known effect of the truth experiments.
     #[serde(default, skip_serializing_if = "is_default")]
     pub repeated_share: f64,

@@ -109,6 +109,7 @@ fn spec(arm: &BenchArm, setup: &BenchSetup<'_>, trial_pace: TrialPace, seconds: 
         max_per_s: None,
         processors: None,
         namespace: None,
+        injected_delay_ns: 0,
         repeated_share: 0.0,
         start: ciphertoll_model::TrialStart::AtOnce,
     })

@@ -122,6 +122,7 @@ fn spec(hosts: usize, password_file: PathBuf, window: Duration) -> Result<TrialS
         max_per_s: None,
         processors: None,
         namespace: None,
+        injected_delay_ns: 0,
         repeated_share: 0.0,
         start: TrialStart::AtOnce,
     })

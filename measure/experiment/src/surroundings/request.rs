@@ -128,6 +128,7 @@ fn location_independent(request: &TrialRequest<'_>) -> TrialSpec {
         max_per_s: max_per_s.filter(|_| pace == TrialPace::Closed).map(f64::from),
         processors: None,
         namespace: None,
+        injected_delay_ns: 0,
         repeated_share: 0.0,
         start: TrialStart::AtOnce,
     }

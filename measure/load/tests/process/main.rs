@@ -100,6 +100,7 @@ fn spec(directory: &Path) -> TrialSpec {
         max_per_s: None,
         processors: None,
         namespace: None,
+        injected_delay_ns: 0,
         repeated_share: 0.0,
         start: ciphertoll_model::TrialStart::AtOnce,
     }

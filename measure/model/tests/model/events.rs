@@ -351,6 +351,7 @@ fn trial_spec() -> impl Strategy<Value = TrialSpec> {
             max_per_s: (threads % 2 == 1).then_some(20.0),
             namespace: (threads % 3 == 1).then(|| Namespace { user: None, network: "/proc/1/ns/net".into() }),
             processors,
+            injected_delay_ns: 0,
             repeated_share: f64::from(threads % 4) / 4.0,
             start: if threads % 2 == 0 { TrialStart::AtOnce } else { TrialStart::WhenTold },
         },
