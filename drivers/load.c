@@ -83,11 +83,6 @@ static int64_t now_ns(clockid_t clock) {
 
 static int64_t now(void) { return now_ns(CLOCK_MONOTONIC); }
 
-static void spin(int64_t ns) {
-    if (ns == 0) return;
-    for (int64_t until = now() + ns; now() < until;) {}
-}
-
 /* ---- results of a client ---- */
 
 static void note_error(struct client *client, const struct failure *failure) {
@@ -214,7 +209,6 @@ static int transaction(struct client *client, struct failure *failure) {
         /* An operation that would restart after the window is not counted. */
         return is_worth_a_retry(failure) && now() >= line.closes ? 0 : -1;
     }
-    spin(spec->delay_ns);
     const int64_t ended = now();
     return note_operation(client, ended, ended - began, failure);
 }
@@ -239,17 +233,11 @@ static int churn(struct client *client, struct failure *failure) {
     int status = 0;
     if (spec->work == FIRST_QUERY) began = now();
     if (spec->work != CONNECT) status = do_step(client, &spec->steps[0], failure);
-    if (spec->work == FIRST_QUERY) {
-        spin(spec->delay_ns);
-        ended = now();
-    }
+    if (spec->work == FIRST_QUERY) ended = now();
     driver_close(client->connection);
     client->connection = NULL;
     if (status != 0) return -1;
-    if (spec->work != FIRST_QUERY) {
-        spin(spec->delay_ns);
-        ended = now();
-    }
+    if (spec->work != FIRST_QUERY) ended = now();
     return note_operation(client, ended, ended - began, failure);
 }
 

@@ -270,7 +270,6 @@ const struct spec *read_spec(void) {
     spec.clients = (unsigned)clients;
     spec.warm_up_ns = number_of(from, "warm_up_ns");
     spec.window_ns = number_of(from, "window_ns");
-    spec.delay_ns = number_of(from, "injected_delay_ns");
     /* `from` owns the strings above and is never freed. */
     return &spec;
 }

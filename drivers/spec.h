@@ -39,7 +39,7 @@ struct spec {
     struct step steps[MAX_STEPS];
     const char *retry_on[MAX_RETRY_CODES];
     unsigned statement_count, variable_count, step_count, retry_count, clients;
-    int64_t warm_up_ns, window_ns, delay_ns;
+    int64_t warm_up_ns, window_ns;
     uint64_t seed, min_row_bytes; /* 0: the length of responses is not checked */
 };
 

@@ -7,6 +7,7 @@ use ciphertoll_lab::ClientOpenSsl;
 use ciphertoll_load::driver::{self, DriverRequirements, PreparedDriver, Task};
 use ciphertoll_model::{Cell, Driver, DriverName, Event, Plan, TrialSpec};
 
+use crate::failure::internal;
 use crate::layer::{Layer, Route};
 use crate::surroundings::instance::skip;
 use crate::surroundings::load_command::LoadCommand;
@@ -60,6 +61,9 @@ impl<M> Layer<M> for DriverLayer {
         if let Driver::Named(name) = &cell.treatment.driver
             && let Some(ready) = self.0.get(name)
         {
+            if spec.repeated_share != 0.0 {
+                return Err(TrialError::Fatal(internal(format!("driver {name} does not repeat its work"))));
+            }
             let task = Task { workload: cell.workload, scale: cell.scale };
             route.load =
                 Some(LoadCommand { command: ready.command(program, &task), grace: ready.grace(spec) });

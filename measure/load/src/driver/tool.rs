@@ -51,9 +51,6 @@ impl<'a> Invocation<'a> {
         if spec.pace != TrialPace::Closed {
             return Err(absent("open loops: its clients wait for their answers".to_owned()));
         }
-        if spec.repeated_share != 0.0 {
-            return Err(absent("operations that repeat their work".to_owned()));
-        }
         let engine = file.engines.get(&spec.engine).ok_or_else(|| absent(spec.engine.to_string()))?;
         let kind = path_kind(spec);
         let path = engine.paths.get(&kind).ok_or_else(|| absent(format!("path {}", kind.label())))?;

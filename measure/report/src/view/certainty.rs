@@ -1,9 +1,9 @@
 //! How sure the answer is, and whether the machine was too busy for it. The only place that counts disturbed trials.
 
-use ciphertoll_model::Flag;
 use ciphertoll_model::plan::MIN_BLOCKS_FOR_VERDICTS;
+use ciphertoll_model::{Flag, VoidReason};
 use ciphertoll_stats::assemble::TrialCounts;
-use ciphertoll_stats::headline_metrics;
+use ciphertoll_stats::{VoidedTrial, headline_metrics};
 
 use super::{Sentence, StratumView, headline};
 use crate::RunReport;
@@ -55,16 +55,26 @@ pub(crate) fn banner(report: &RunReport<'_>) -> Option<Sentence> {
     if counts.disturbed() * 2 <= attempts {
         return None;
     }
-    let flags = report.analysis.cells().into_iter().flat_map(|cell| &cell.flags);
-    let causes = flags.map(|(trials, flag)| (cause(flag), *trials)).chain([("voided by a gate", voided)]);
+    let cells = report.analysis.cells();
+    let is_stolen = |trial: &&VoidedTrial| matches!(trial.reason, VoidReason::Steal { .. });
+    let stolen = cells.iter().flat_map(|cell| &cell.voided).filter(is_stolen).count() as u32;
+    let flags = cells.into_iter().flat_map(|cell| &cell.flags);
+    let causes = flags
+        .map(|(trials, flag)| (cause(flag), *trials))
+        .chain([(STOLEN, stolen), ("voided by a gate", voided - stolen.min(voided))]);
     let causes = grouped(causes).into_iter().map(|(cause, trials)| (cause, trials.iter().sum::<u32>()));
     let mostly = causes.max_by_key(|(_, trials)| *trials).map_or("", |(cause, _)| cause);
     Some(Sentence::caution(format!(
         "{} of {attempts} trials were disturbed (mostly: {mostly}): the intervals do not show this. Repeat the run on \
-         a quiet machine before relying on it.",
-        counts.disturbed()
+         a quiet machine before relying on it{}.",
+        counts.disturbed(),
+        if mostly == STOLEN { KEEP_STOLEN } else { "" }
     )))
 }
+
+const STOLEN: &str = "the hypervisor took CPU time";
+/// A shared machine may never be quiet, and without these trials there is often no result at all.
+const KEEP_STOLEN: &str = ", or keep such trials (--max-steal 100%), which makes the intervals wide";
 
 fn cause(flag: &Flag) -> &'static str {
     match flag {

@@ -1,6 +1,8 @@
 //! The lines that end a run.
 
-use ciphertoll_model::{Ending, Engine, Event, Flag, Metric, ServerLevel, Spec};
+use ciphertoll_model::{
+    Ending, Engine, Event, Flag, Metric, ServerLevel, Spec, TimestampedEvent, VoidReason,
+};
 use ciphertoll_report::{Style, html, json, markdown, summary, terminal};
 use ciphertoll_stats::Verdict;
 
@@ -70,6 +72,30 @@ fn a_run_on_a_busy_machine_says_so_before_its_answer() {
     assert!(first.contains(said), "{first}");
     assert!(markdown(&report).contains(said));
     assert!(!summary(&simulated().report(), Style::Plain, 100).contains("mostly"), "a quiet one does not");
+}
+
+#[test]
+fn a_machine_that_is_never_quiet_has_a_way_out() {
+    let mut run = simulated();
+    let mut events = Vec::new();
+    for stamped in run.events {
+        if let Event::TrialFinished { block, cell, arm, .. } = &stamped.event {
+            for attempt in 1..=2 {
+                let reason = VoidReason::Steal { percent: 30.0 };
+                let event =
+                    Event::TrialVoided { block: *block, cell: cell.clone(), arm: *arm, attempt, reason };
+                events.push(TimestampedEvent { at_unix_ms: stamped.at_unix_ms, event });
+            }
+        }
+        events.push(stamped);
+    }
+    run.events = events;
+    run.analysis = ciphertoll_stats::analyse(&run.plan, &run.events);
+    let text = summary(&run.report(), Style::Plain, 100).split_whitespace().collect::<Vec<_>>().join(" ");
+    assert!(
+        text.contains("(mostly: the hypervisor took CPU time)") && text.contains("(--max-steal 100%)"),
+        "{text}"
+    );
 }
 
 #[test]
