@@ -11,24 +11,68 @@ use ciphertoll_tde::{ClearFile, FileClass};
 
 use crate::paths::{ClusterPath, Intent};
 
-/// Terminals and descriptors, which are not files.
+/// Terminals and descriptors, most of which are not files.
 const DEVICES: [&[u8]; 2] = [b"/dev/", b"/proc/"];
+
+const OUTSIDE: &[u8] =
+    b"a file outside of CIPHERTOLL_TDE_DATA would not be encrypted; a tablespace's directory must have the tablespace's \
+      OID as its name: --tablespace-mapping=OLD=NEW/OID";
 
 /// The class of a path of a backup, or why the file is refused.
 pub(crate) fn classify(below: &ClusterPath, intent: Intent) -> Result<FileClass, &'static [u8]> {
-    if below.as_bytes().is_empty() {
-        return elsewhere(below.absolute(), intent);
-    }
-    let class = class_below(below.as_bytes())?;
-    if intent == Intent::Create && ClearFile::is_unknown(class, below.as_bytes()) {
-        return Err(b"a file of an unknown kind among the encrypted ones would not be encrypted: remove it from the server's data \
-                     directory");
+    let class = class_of(below, intent == Intent::Create)?;
+    let is_elsewhere = below.as_bytes().is_empty() && in_tablespace(below).is_none();
+    if is_elsewhere && intent == Intent::Create && !is_device(below.absolute()) {
+        return Err(OUTSIDE);
     }
     Ok(class)
 }
 
+/// The class of a file, or why it is refused. Files elsewhere are not encrypted: which of them a backup may create,
+/// [`classify`] decides.
+pub(crate) fn class_of(below: &ClusterPath, writes: bool) -> Result<FileClass, &'static [u8]> {
+    let mapped = in_tablespace(below);
+    let path = mapped.as_deref().unwrap_or(below.as_bytes());
+    let class = class_below(path)?;
+    if writes && ClearFile::is_unknown(class, path) {
+        return Err(b"a file of an unknown kind among the encrypted ones would not be encrypted: remove it from the server's data \
+                     directory");
+    }
+    if writes && ClearFile::of(path) == ClearFile::Other {
+        if has_version_directory(path) {
+            return Err(OUTSIDE);
+        }
+        if FileClass::of_wal_elsewhere(path).is_some() {
+            return Err(b"WAL in another directory than pg_wal would not be encrypted: move it out of the server's data directory");
+        }
+    }
+    Ok(class)
+}
+
+/// The path below the data directory of a file in a mapped tablespace, which may also be in the data directory. There are no
+/// links yet.
+fn in_tablespace(below: &ClusterPath) -> Option<Vec<u8>> {
+    let path = below.as_bytes();
+    let may_be = path.is_empty() || !FileClass::of(path).is_encrypted() && ClearFile::may_be_linked(path);
+    may_be.then(|| FileClass::path_of_tablespace_elsewhere(below.absolute()))?
+}
+
+/// Whether a path has a directory like those that a server makes in tablespaces, `PG_15_202209061`.
+fn has_version_directory(path: &[u8]) -> bool {
+    let mut directories = path.split(|&byte| byte == b'/').rev().skip(1);
+    directories.any(|part| {
+        part.strip_prefix(b"PG_").is_some_and(|rest| rest.first().is_some_and(u8::is_ascii_digit))
+    })
+}
+
+/// Whether this is a terminal, a pipe or the like, and no file that could be created.
+fn is_device(path: &[u8]) -> bool {
+    let is_no_file = || std::fs::metadata(OsStr::from_bytes(path)).is_ok_and(|found| !found.is_file());
+    DEVICES.iter().any(|devices| path.starts_with(devices)) && is_no_file()
+}
+
 /// The class of a path below the data directory.
-pub(crate) fn class_below(path: &[u8]) -> Result<FileClass, &'static [u8]> {
+fn class_below(path: &[u8]) -> Result<FileClass, &'static [u8]> {
     let name = path.rsplit(|&byte| byte == b'/').next().unwrap_or_default();
     if name == path && path.windows(4).any(|part| part == b".tar") {
         return Err(b"a base backup in tar format would not be encrypted: use plain format (-Fp)");
@@ -37,17 +81,6 @@ pub(crate) fn class_below(path: &[u8]) -> Result<FileClass, &'static [u8]> {
         return Err(b"an incremental base backup would not be encrypted");
     }
     Ok(FileClass::of(path))
-}
-
-fn elsewhere(path: &[u8], intent: Intent) -> Result<FileClass, &'static [u8]> {
-    if let Some(class) = FileClass::of_tablespace_elsewhere(path) {
-        return Ok(class);
-    }
-    if intent == Intent::Use || DEVICES.iter().any(|devices| path.starts_with(devices)) {
-        return Ok(FileClass::Unencrypted);
-    }
-    Err(b"a file outside of CIPHERTOLL_TDE_DATA would not be encrypted; a tablespace's directory must have the tablespace's \
-          OID as its name: --tablespace-mapping=OLD=NEW/OID")
 }
 
 /// Whether a tablespace link points to a directory that is named by the tablespace's OID.

@@ -90,12 +90,22 @@ fn denial(path: &ClassifiedPath, name: &[u8], flags: c_int) -> Option<&'static [
         FileClass::Unencrypted if server::is_backup_target(name, flags) => Some(BACKUP_TARGET),
         // A backup only reads. The same process also writes WAL, and could only crash if that failed.
         class if !writes && class.is_encrypted() && server::is_backup_for_others() => Some(BACKUP_TARGET),
+        // By this name, its receiver would store it in plaintext. Tablespaces have absolute paths there.
+        class if class.is_encrypted() && is_other_name(name) && server::is_wal_sender() => Some(
+            b"a directory of the cluster is in the data directory a second time, and a base backup would contain it as \
+              plaintext: move it out of the data directory",
+        ),
         class if writes && ClearFile::is_unknown(class, path.below.as_bytes()) => Some(
             b"a file of an unknown kind among the encrypted ones would be stored in plaintext; this version of ciphertoll \
               does not know it",
         ),
         _ => None,
     }
+}
+
+/// Whether an encrypted file is opened by a path relative to the data directory that does not say what it is.
+fn is_other_name(name: &[u8]) -> bool {
+    !name.starts_with(b"/") && !FileClass::of(name).is_encrypted()
 }
 
 const BACKUP_TARGET: &[u8] =

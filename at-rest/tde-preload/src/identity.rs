@@ -69,14 +69,13 @@ fn class_of(
 ) -> Result<FileClass, Errno> {
     let only_reads = flags & libc::O_ACCMODE == libc::O_RDONLY;
     let is_outside = below.as_bytes().is_empty();
+    if cluster.program == ProgramRole::Backup {
+        return backup::class_of(below, !only_reads).map_err(|_| NOT_PERMITTED);
+    }
     let class = FileClass::of(below.as_bytes());
     let is_unknown = !only_reads && ClearFile::is_unknown(class, below.as_bytes());
     match cluster.program {
-        ProgramRole::Backup | ProgramRole::Server if is_unknown => Err(NOT_PERMITTED),
-        ProgramRole::Backup if is_outside => {
-            Ok(FileClass::of_tablespace_elsewhere(below.absolute()).unwrap_or(FileClass::Unencrypted))
-        }
-        ProgramRole::Backup => backup::class_below(below.as_bytes()).map_err(|_| NOT_PERMITTED),
+        ProgramRole::Server if is_unknown => Err(NOT_PERMITTED),
         ProgramRole::Copier if class != FileClass::Control || !only_reads => Ok(FileClass::Unencrypted),
         ProgramRole::Tool if is_outside && only_reads => Ok(archive::classify(below.absolute(), descriptor)),
         _ => Ok(class),

@@ -1,7 +1,8 @@
 //! Directories elsewhere that belong to the cluster through symbolic links: `pg_wal`, tablespaces, and what administrators
-//! have moved. A file is found by the identity of the directories above it, because the text of a link says little.
+//! have moved. They may lie in each other, or in the data directory itself. A file is found by the identity of the
+//! directories above it, the nearest first, because the text of a link says little.
 //!
-//! Allocates, and so is only for files that are not below the data directory itself.
+//! Allocates, and so is only for files that are not known by their path below the data directory.
 
 use std::ffi::CString;
 use std::io;
@@ -17,6 +18,7 @@ use crate::raw;
 
 /// Directory of the links to tablespaces, which are named by OID.
 const TABLESPACES: &str = "pg_tblspc";
+const WAL: &str = "pg_wal";
 /// Directories whose entries may be links; the first is the data directory itself.
 const DIRECTORIES: [&str; 6] = ["", "base", TABLESPACES, "pg_multixact", "pg_logical", "pg_replslot"];
 /// A directory that changed less than this before it was read may change again without another time stamp.
@@ -32,7 +34,7 @@ struct LinkScan {
     root: PathBuf,
     read_at: SystemTime,
     directories: Vec<(PathBuf, DirectoryStamp)>,
-    /// Relative to the data directory.
+    /// Relative to the data directory; first those that PostgreSQL makes.
     links: Vec<PathBuf>,
 }
 
@@ -72,10 +74,13 @@ impl LinkedDirectories {
             None => LinkScan::of(root).map_err(|error| Errno(error.raw_os_error().unwrap_or(libc::EIO)))?,
         };
         let scan = last.insert(scan);
-        Ok(scan.links.iter().find_map(|link| {
+        let targets = scan.links.iter().filter_map(|link| {
             let path = CString::new(root.join(link).into_os_string().into_vec()).ok()?;
-            let target = raw::identity_of_path(&path)?;
-            let above = ancestors.iter().find(|above| above.identity == target)?;
+            Some((raw::identity_of_path(&path)?, link))
+        });
+        let targets: Vec<_> = targets.collect();
+        Ok(ancestors.iter().find_map(|above| {
+            let (_, link) = targets.iter().find(|(target, _)| *target == above.identity)?;
             Some([link.as_os_str().as_bytes(), b"/", above.rest].concat())
         }))
     }
@@ -102,6 +107,7 @@ impl LinkScan {
                 scan.read(&version, &mut |_| {})?;
             }
         }
+        scan.links.sort_by_key(|link| !(link.starts_with(TABLESPACES) || link == Path::new(WAL)));
         Ok(scan)
     }
 

@@ -4,7 +4,7 @@
 
 use std::ffi::CStr;
 
-use ciphertoll_tde::{Errno, FileClass, Rename};
+use ciphertoll_tde::{Errno, FileClass, Rename, SEGMENT_START_BYTES, Storage, is_plain_segment};
 use libc::{c_char, c_int, c_long, c_uint};
 
 use crate::backup;
@@ -14,16 +14,27 @@ use crate::process::{cluster, die, guard, with_state};
 use crate::program::ProgramRole;
 use crate::raw::{self, Descriptor, address, arguments};
 
+/// The name by which a server's `restore_command` stores a WAL segment.
+const RESTORED: &[u8] = b"pg_wal/RECOVERYXLOG";
+
 /// # Safety
 /// Both paths must be null or C strings.
-unsafe fn may_become(from: (c_int, *const c_char), to: (c_int, *const c_char)) -> bool {
-    let Some(cluster) = cluster().filter(|_| !from.1.is_null() && !to.1.is_null()) else { return true };
+unsafe fn may_become(from: (c_int, *const c_char), to: (c_int, *const c_char)) -> Result<(), Errno> {
+    let Some(cluster) = cluster().filter(|_| !from.1.is_null() && !to.1.is_null()) else { return Ok(()) };
     // SAFETY: not null, and the caller's promise.
     let (old, new) = unsafe { (CStr::from_ptr(from.1), CStr::from_ptr(to.1)) };
-    let kept = guard(|| {
+    let (kept, is_restored) = guard(|| {
         let (old, new) = (cluster.directory.below(from.0, old), cluster.directory.below(to.0, new));
-        Rename::of(old.as_bytes(), new.as_bytes()) == Rename::Allowed
+        let kept = Rename::of(old.as_bytes(), new.as_bytes()) == Rename::Allowed;
+        (kept, cluster.program == ProgramRole::Server && old.as_bytes() == RESTORED)
     });
+    if is_restored && guard(|| empties_plain_segment(from.0, old)) {
+        raw::print_error(&[
+            b"ciphertoll-tde: refused: restore_command restored a WAL segment that is not encrypted: remove restore_command, \
+              or restore from the archive of this encrypted cluster\n",
+        ]);
+        return Err(Errno(libc::EPERM));
+    }
     if !kept {
         let (old, new) = (old.to_bytes(), new.to_bytes());
         raw::print_error(&[
@@ -33,8 +44,31 @@ unsafe fn may_become(from: (c_int, *const c_char), to: (c_int, *const c_char)) -
             new,
             b", which has another key\n",
         ]);
+        return Err(Errno(libc::EXDEV));
     }
-    kept
+    Ok(())
+}
+
+/// Empties a WAL segment that is stored in plaintext, as in the archive of an unencrypted server. Returns whether it is one.
+fn empties_plain_segment(directory: c_int, path: &CStr) -> bool {
+    if with_state(|state| state.engine.seals()) != Some(true) {
+        return false;
+    }
+    // SAFETY: a C string.
+    let open = |access| unsafe { raw::openat(directory, path.as_ptr(), access | libc::O_CLOEXEC, 0) };
+    // The command may have kept a mode without the permission to write.
+    let Some(descriptor) = [libc::O_RDWR, libc::O_RDONLY].into_iter().map(open).find(|&opened| opened >= 0)
+    else {
+        return false;
+    };
+    let (file, mut start) = (Descriptor(descriptor), [0; SEGMENT_START_BYTES]);
+    let is_plain = file.read_at(&mut start, 0) == Ok(SEGMENT_START_BYTES) && is_plain_segment(&start);
+    // If that fails, it is refused all the same.
+    if is_plain && file.set_size(0).is_err() {
+        raw::print_error(&[b"ciphertoll-tde: warning: pg_wal/RECOVERYXLOG is plaintext: remove it\n"]);
+    }
+    raw::close(descriptor);
+    is_plain
 }
 
 /// Defines the variants of `rename` and `link`.
@@ -45,8 +79,8 @@ macro_rules! renames {
         pub(crate) unsafe extern "C" fn $name($($argument: $kind),+) -> c_int {
             let (from, to): ((c_int, *const c_char), (c_int, *const c_char)) = ($from, $to);
             // SAFETY: C strings by the C library's contract.
-            if !unsafe { may_become(from, to) } {
-                return raw::fail(Errno(libc::EXDEV));
+            if let Err(error) = unsafe { may_become(from, to) } {
+                return raw::fail(error);
             }
             let flags = c_long::from($flags);
             let given =

@@ -6,7 +6,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::sync::OnceLock;
 
-use ciphertoll_tde::{Errno, FileClass};
+use ciphertoll_tde::{ClearFile, Errno, FileClass};
 use libc::c_int;
 
 use crate::links::{Ancestor, LinkedDirectories, ancestors};
@@ -62,7 +62,8 @@ impl ClusterDirectory {
         Self { configured, canonical, identity: OnceLock::new(), links: LinkedDirectories::default() }
     }
 
-    /// Resolves a path relative to an open directory or the working directory. Does not follow links.
+    /// Resolves a path relative to an open directory or the working directory. Does not follow links of files. If the links
+    /// of directories cannot be read, the first use of the file fails.
     pub(crate) fn below(&self, directory: c_int, path: &CStr) -> ClusterPath {
         let path = path.to_bytes();
         let is_here = directory == libc::AT_FDCWD
@@ -76,24 +77,47 @@ impl ClusterDirectory {
         }
         absolute.extend(path);
         let found = self.within(absolute);
-        if !found.as_bytes().is_empty() {
-            return found;
-        }
-        let rest = self.below_identity(&ancestors(found.absolute())).map(<[u8]>::to_vec);
-        rest.map_or(found, |rest| self.inside(&rest))
+        let inside = if found.as_bytes().is_empty() {
+            self.below_identity(&ancestors(found.absolute())).map(|rest| self.inside(rest))
+        } else {
+            None
+        };
+        let linked = self.linked_inside(inside.as_ref().unwrap_or(&found), found.absolute());
+        linked.ok().flatten().or(inside).unwrap_or(found)
     }
 
     /// Finds the place of an open file from its path without links. Fails if it cannot be told.
     pub(crate) fn locate(&self, path: &[u8]) -> Result<ClusterPath, Errno> {
-        let found = self.within(AbsolutePath::of(path));
-        if !found.as_bytes().is_empty() {
-            return Ok(found);
+        let mut found = self.within(AbsolutePath::of(path));
+        if found.as_bytes().is_empty() {
+            let ancestors = ancestors(path);
+            let Some(rest) = self.below_identity(&ancestors) else {
+                return Ok(self.through_links(&ancestors)?.map_or(found, |rest| self.inside(&rest)));
+            };
+            found = self.inside(rest);
         }
-        let ancestors = ancestors(path);
-        if let Some(rest) = self.below_identity(&ancestors) {
-            return Ok(self.inside(rest));
+        Ok(self.linked_inside(&found, path)?.unwrap_or(found))
+    }
+
+    /// The place of a file below the data directory that is in a directory there to which a link leads, such as a
+    /// tablespace. `None` for all others. `path` is the same file's path, with existing directories.
+    fn linked_inside(&self, found: &ClusterPath, path: &[u8]) -> Result<Option<ClusterPath>, Errno> {
+        let below = found.as_bytes();
+        if FileClass::of(below).is_encrypted() || !ClearFile::may_be_linked(below) {
+            return Ok(None);
         }
-        Ok(self.through_links(&ancestors)?.map_or(found, |rest| self.inside(&rest)))
+        let mut ancestors = ancestors(path);
+        // The data directory itself, and what is above it, belongs to nothing else.
+        let root = self.identity();
+        if let Some(at) = ancestors.iter().position(|above| Some(above.identity) == root) {
+            ancestors.truncate(at);
+        }
+        let linked = self.through_links(&ancestors)?.map(|rest| self.inside(&rest));
+        let is_of_server = |linked: &ClusterPath| {
+            let class = FileClass::of(linked.as_bytes());
+            class.is_encrypted() || ClearFile::is_unknown(class, linked.as_bytes())
+        };
+        Ok(linked.filter(is_of_server))
     }
 
     fn inside(&self, below: &[u8]) -> ClusterPath {

@@ -3,12 +3,9 @@
 #![expect(unsafe_code, reason = "looks up symbols of the program")]
 
 use std::ffi::OsStr;
-use std::fs::{self, File};
-use std::io::Read;
+use std::fs;
+use std::io;
 use std::os::unix::ffi::OsStrExt;
-
-/// How much of the command line is read.
-const COMMAND_LINE_BYTES: u64 = 65_536;
 
 /// How a program uses encrypted files.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -35,7 +32,8 @@ impl ProgramRole {
         let name = path.file_name().map(OsStr::as_bytes).unwrap_or_default();
         // A server may have another name.
         let name = if is_server() { b"postgres" } else { name };
-        Self::of(name, &command_line())
+        // Without it, a program gets no keys that it would get with some arguments only.
+        Self::of(name, &command_line().unwrap_or_default())
     }
 
     fn of(name: &[u8], command_line: &[u8]) -> Self {
@@ -83,12 +81,7 @@ fn only_prints_information(command_line: &[u8]) -> bool {
     matches!(first, b"-V" | b"--version" | b"-?" | b"--help" | b"--describe-config")
 }
 
-/// This program's name and arguments, each followed by a NUL.
-pub(crate) fn command_line() -> Vec<u8> {
-    let mut bytes = Vec::new();
-    if let Ok(file) = File::open("/proc/self/cmdline") {
-        // On an error, what was read so far is used.
-        drop(file.take(COMMAND_LINE_BYTES).read_to_end(&mut bytes));
-    }
-    bytes
+/// This program's name and arguments, each followed by a NUL. The whole: a part could hide a target of a base backup.
+pub(crate) fn command_line() -> io::Result<Vec<u8>> {
+    fs::read("/proc/self/cmdline")
 }

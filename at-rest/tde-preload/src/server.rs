@@ -66,21 +66,28 @@ struct WalSender {
     command: usize,
 }
 
+fn wal_sender() -> &'static WalSender {
+    static SENDER: OnceLock<WalSender> = OnceLock::new();
+    SENDER.get_or_init(|| {
+        let address = |name| exported(name).map_or(0, <*mut c_void>::expose_provenance);
+        WalSender { is_one: address(c"am_walsender"), command: address(c"debug_query_string") }
+    })
+}
+
+/// Whether this process sends WAL or base backups.
+pub(crate) fn is_wal_sender() -> bool {
+    let flag = wal_sender().is_one;
+    // SAFETY: `bool am_walsender`, which is one byte.
+    flag != 0 && unsafe { *std::ptr::with_exposed_provenance::<u8>(flag) } != 0
+}
+
 /// Whether this process runs a base backup whose target is not its client. A module may add such targets at any time; they
 /// get the pages in plaintext.
 pub(crate) fn is_backup_for_others() -> bool {
-    static SENDER: OnceLock<WalSender> = OnceLock::new();
-    let sender = SENDER.get_or_init(|| {
-        let address = |name| exported(name).map_or(0, <*mut c_void>::expose_provenance);
-        WalSender { is_one: address(c"am_walsender"), command: address(c"debug_query_string") }
-    });
-    if sender.is_one == 0 {
+    if !is_wal_sender() {
         return false;
     }
-    // SAFETY: `bool am_walsender`, which is one byte.
-    if unsafe { *std::ptr::with_exposed_provenance::<u8>(sender.is_one) } == 0 {
-        return false;
-    }
+    let sender = wal_sender();
     if sender.command == 0 {
         // An unknown version, whose command cannot be seen.
         return true;

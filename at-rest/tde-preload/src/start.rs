@@ -75,8 +75,10 @@ fn prepare(program: ProgramRole, handshake: Handshake) -> Result<(), String> {
         _ => fs::canonicalize(&configured),
     };
     let canonical = canonical.map_err(|error| format!("{DATA}: {}: {error}", configured.display()))?;
-    if program == ProgramRole::Backup && !backup::is_target(&program::command_line(), &configured, &canonical)
-    {
+    let is_target = || {
+        program::command_line().is_ok_and(|arguments| backup::is_target(&arguments, &configured, &canonical))
+    };
+    if program == ProgramRole::Backup && !is_target() {
         return Err(format!(
             "the base backup must be written to {}, in plain format: elsewhere it would not be encrypted",
             configured.display()

@@ -211,6 +211,10 @@ unsafe extern "C" fn fdopen(descriptor: c_int, mode: *const c_char) -> *mut FILE
     std::ptr::null_mut()
 }
 
+aliases! {
+    _IO_fdopen(descriptor: c_int, mode: *const c_char) -> *mut FILE = fdopen;
+}
+
 /// Defines `freopen`. It is refused for encrypted files: the C library's stream object would have to stay the same.
 macro_rules! reopens {
     ($($name:ident = $text:literal;)+) => {$(

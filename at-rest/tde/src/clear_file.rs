@@ -96,6 +96,21 @@ impl ClearFile {
         if known.iter().any(|names| is_in(names)) { Self::PostgreSql } else { Self::Other }
     }
 
+    /// Whether this path of an unencrypted file in the data directory may also be that of an encrypted file: in a
+    /// directory to which a link of the data directory leads. All but PostgreSQL's own files may.
+    pub fn may_be_linked(below: &[u8]) -> bool {
+        let is_in = |directory: &&str| below.split(|&byte| byte == b'/').next() == Some(directory.as_bytes());
+        match Self::of(below) {
+            Self::Outside => false,
+            Self::Other | Self::UnknownInStorage => true,
+            // In `pg_log`, for example, PostgreSQL has no directories.
+            Self::PostgreSql => {
+                let depth = below.split(|&byte| byte == b'/').count() - 1;
+                depth > 1 && !ENCRYPTED_DIRECTORIES.iter().any(is_in)
+            }
+        }
+    }
+
     /// Whether a file of this class would be stored in plaintext among the encrypted ones, though it is none of PostgreSQL's.
     pub fn is_unknown(class: FileClass, below: &[u8]) -> bool {
         class == FileClass::Unencrypted && Self::of(below) == Self::UnknownInStorage
@@ -120,6 +135,24 @@ fn is_known(parts: &[&[u8]]) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn only_files_of_postgresql_are_certainly_no_others() {
+        for (path, may_be) in [
+            ("", false),
+            ("postmaster.pid", false),
+            ("pg_stat_tmp/global.stat", false),
+            ("log/postgresql.log", false),
+            ("base/5/pg_internal.init", false),
+            ("pg_wal/archive_status/000000010000000000000001.ready", false),
+            ("space/PG_15_202209061/5/16384", true),
+            ("log/space/PG_15_202209061/5/16384", true),
+            ("base/space/PG_15_202209061/5/16384", true),
+            ("wal_disk/000000010000000000000001", true),
+        ] {
+            assert_eq!(ClearFile::may_be_linked(path.as_bytes()), may_be, "{path}");
+        }
+    }
 
     #[test]
     fn unknown_files_are_told_apart_from_those_of_postgresql() {

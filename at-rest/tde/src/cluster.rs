@@ -2,7 +2,7 @@
 
 use std::fs::{self, File};
 use std::io;
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::Path;
 
 use crate::error::Doing;
@@ -178,6 +178,21 @@ fn read_start<const N: usize>(path: &Path) -> Result<Vec<u8>, KeyError> {
     let held = file.read_at(&mut bytes, 0).doing("read", path)?;
     bytes.truncate(held);
     Ok(bytes)
+}
+
+/// Device and inode of the directories to which the links of tablespaces and of WAL lead. They may be in the data directory,
+/// or in each other.
+pub(crate) fn linked_directories(data: &Path) -> io::Result<Vec<(u64, u64)>> {
+    let mut links = vec![data.join("pg_wal")];
+    for entry in fs::read_dir(data.join("pg_tblspc"))? {
+        links.push(entry?.path());
+    }
+    let mut found = Vec::new();
+    for link in links.iter().filter(|link| link.is_symlink()) {
+        let metadata = fs::metadata(link)?;
+        found.push((metadata.dev(), metadata.ino()));
+    }
+    Ok(found)
 }
 
 #[cfg(test)]

@@ -12,7 +12,7 @@ use crate::key_file::DataKeys;
 use crate::seal::{self, CONTROL_BYTES, SECTOR_BYTES, SealState, Sector, VersionText};
 use crate::secret::wipe_stack;
 use crate::storage::{Storage, WriteSource};
-use crate::unit::transform;
+use crate::unit::{begins_history, transform};
 use crate::units::Units;
 use crate::xts::CipherOperation;
 use crate::{CipherKind, FileClass, UNIT_BYTES};
@@ -106,6 +106,9 @@ impl EncryptionEngine {
                 _ => {}
             }
         }
+        if is_history(file.class, storage, None)? {
+            return storage.read_at(bytes, offset);
+        }
         let Self { keys, ciphers, buffer } = self;
         let buffer = buffer.aligned();
         let mut units = Units::new(ciphers.of(keys, file)?, file.class);
@@ -156,8 +159,12 @@ impl EncryptionEngine {
                 _ => {}
             }
         }
+        let is_history = is_history(file.class, storage, Some((bytes, offset)))?;
         let Self { keys, ciphers, buffer } = self;
         let buffer = buffer.aligned();
+        if is_history {
+            return write_clear(storage, bytes, offset, buffer);
+        }
         let mut units = Units::new(ciphers.of(keys, file)?, file.class);
         let unit = units.bytes;
         let whole = offset.is_multiple_of(unit) && (bytes.len() as u64).is_multiple_of(unit);
@@ -207,6 +214,9 @@ impl EncryptionEngine {
             // Sealed files are written as a whole, so their size is fixed, or 0.
             return if size == 0 || size == old { storage.set_size(size) } else { Err(Errno::IO) };
         }
+        if is_history(file.class, storage, None)? {
+            return storage.set_size(size);
+        }
         let mut units = Units::new(self.ciphers.of(&self.keys, file)?, file.class);
         if size > old { units.lengthen(storage, old, size) } else { units.shorten(storage, old, size) }
     }
@@ -215,7 +225,7 @@ impl EncryptionEngine {
 /// `pg_control` and `PG_VERSION`, which are sealed as a whole.
 impl EncryptionEngine {
     /// The null cipher does not seal: the files then equal those of an unencrypted cluster.
-    fn seals(&self) -> bool {
+    pub fn seals(&self) -> bool {
         self.keys.cipher_kind().encrypts()
     }
 
@@ -340,6 +350,44 @@ fn write_version(storage: &impl Storage, bytes: &impl WriteSource, offset: u64) 
     let text = VersionText::sealed(plaintext).ok_or(Errno::IO)?;
     write_all(storage, text.as_bytes())?;
     Ok(bytes.len())
+}
+
+/// Whether `xlogtemp.PID` becomes a history file, by its beginning: what is stored there, or is written to it now.
+fn is_history(
+    class: FileClass,
+    storage: &impl Storage,
+    given: Option<(&dyn WriteSource, u64)>,
+) -> Result<bool, Errno> {
+    let mut start = [0; 2];
+    match given {
+        _ if class != FileClass::XlogTemp => return Ok(false),
+        Some((bytes, 0)) if bytes.len() >= start.len() => bytes.copy_to(0, &mut start),
+        _ => drop(storage.read_at(&mut start, 0)?),
+    }
+    Ok(begins_history(start))
+}
+
+fn write_clear(
+    storage: &impl Storage,
+    bytes: &impl WriteSource,
+    offset: u64,
+    buffer: &mut [u8],
+) -> Result<usize, Errno> {
+    let mut done = 0;
+    while done < bytes.len() {
+        let count = (bytes.len() - done).min(buffer.len());
+        bytes.copy_to(done, &mut buffer[..count]);
+        match storage.write_at(&buffer[..count], offset + done as u64) {
+            Ok(written) => {
+                done += written;
+                if written < count {
+                    break;
+                }
+            }
+            Err(error) => return if done == 0 { Err(error) } else { Ok(done) },
+        }
+    }
+    Ok(done)
 }
 
 /// A write of at most a page is complete, or the disk is full.

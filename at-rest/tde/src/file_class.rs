@@ -147,13 +147,15 @@ impl FileClass {
         }
     }
 
-    /// The class of a file in a tablespace directory that is named by its OID: `…/SPC/PG_*/DB/REL`. `None` for every
-    /// other path.
-    pub fn of_tablespace_elsewhere(path: &[u8]) -> Option<Self> {
+    /// The path in the data directory of a file in a tablespace directory that is named by its OID: `…/SPC/PG_*/DB/REL`.
+    /// `None` for every other path.
+    pub fn path_of_tablespace_elsewhere(path: &[u8]) -> Option<Vec<u8>> {
         let mut parts = path.rsplit(|&byte| byte == b'/');
-        let (name, database, version) = (parts.next()?, number(parts.next()?)?, parts.next()?);
-        let tablespace = number(parts.next()?)?;
-        version.starts_with(b"PG_").then(|| of_database(tablespace, database, name))
+        let (name, database, version, tablespace) =
+            (parts.next()?, parts.next()?, parts.next()?, parts.next()?);
+        let is_one =
+            number(database).is_some() && number(tablespace).is_some() && version.starts_with(b"PG_");
+        is_one.then(|| [b"pg_tblspc", tablespace, version, database, name].join(&b'/'))
     }
 
     /// [`Self::Wal`] for a WAL segment in any directory, by its file name. `None` for every other path.

@@ -236,7 +236,8 @@ impl KeyFile {
     }
 
     /// Writes the file atomically: after a crash, either the old or the new file exists. If the path is a symbolic link, the
-    /// file that it leads to is replaced: a file that stays behind would still be wrapped by the old key.
+    /// file that it leads to is replaced: a file that stays behind would still be wrapped by the old key. Fails if the file
+    /// to replace is not the one that this one was rotated from, because of another rotation at the same time.
     pub fn store(&self, path: &Path, replace: Replace) -> Result<(), KeyError> {
         let followed = match replace {
             Replace::Atomically if path.is_symlink() => {
@@ -256,11 +257,43 @@ impl KeyFile {
         stored.doing("write", path)
     }
 
+    /// Locks the key file that this one replaces. `None` if there is none.
+    fn lock_previous(&self, path: &Path) -> io::Result<Option<File>> {
+        loop {
+            // Some network file systems lock only files that are open for writing.
+            let open = |writes| OpenOptions::new().read(true).write(writes).open(path);
+            let mut file = match open(true).or_else(|_| open(false)) {
+                Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+                other => other?,
+            };
+            file.lock()?;
+            let (locked, current) = (file.metadata()?, std::fs::metadata(path)?);
+            if (locked.dev(), locked.ino()) != (current.dev(), current.ino()) {
+                // It was replaced before it was locked.
+                continue;
+            }
+            let mut bytes = Vec::new();
+            (&mut file).take(KEY_FILE_BYTES as u64 + 1).read_to_end(&mut bytes)?;
+            let previous = Self::decode(&bytes).map_err(io::Error::other)?;
+            if previous.cluster != self.cluster || previous.generation.checked_add(1) != Some(self.generation)
+            {
+                return Err(io::Error::other("another rotation has changed it meanwhile; rotate again"));
+            }
+            return Ok(Some(file));
+        }
+    }
+
     fn store_by(&self, draft: &Path, path: &Path, replace: Replace) -> io::Result<()> {
         let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(draft)?;
-        if let (Replace::Atomically, Ok(old)) = (replace, std::fs::metadata(path)) {
-            // Keeps the owner of a server's key file if root rotates the key.
+        // Locked until the file is replaced.
+        let old = match replace {
+            Replace::Atomically => self.lock_previous(path)?,
+            Replace::Never => None,
+        };
+        if let Some(old) = old.as_ref().map(File::metadata).transpose()? {
+            // The server must still be able to read its key file if root rotates the key.
             fchown(&file, Some(old.uid()), Some(old.gid()))?;
+            file.set_permissions(old.permissions())?;
         }
         file.write_all(&self.encode())?;
         file.sync_all()?;

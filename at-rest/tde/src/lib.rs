@@ -51,7 +51,7 @@ pub use key_file::{DataKeys, KEY_FILE_BYTES, KEY_FILE_VERSION, KeyFile, Replace}
 pub use seal::{CONTROL_BYTES, SealState, VersionText, looks_sealed, version_seal};
 pub use secret::lock_memory;
 pub use storage::{Storage, WriteSource};
-pub use unit::{SEGMENT_START_BYTES, is_plain_segment};
+pub use unit::{SEGMENT_START_BYTES, begins_history, is_plain_segment};
 
 /// File name of the library that `tde-preload` builds.
 pub const PRELOAD_LIBRARY: &str = "libciphertoll_tde_preload.so";

@@ -84,6 +84,12 @@ fn transform_bytes(
     Ok(())
 }
 
+/// Whether a file that begins like this, `xlogtemp.PID`, becomes a history file: text, which is not encrypted. It may contain
+/// any bytes where a page would have its magic, so only its beginning tells.
+pub fn begins_history(start: [u8; 2]) -> bool {
+    start != [0; 2] && !WAL_MAGICS.contains(&start[1])
+}
+
 /// Whether the WAL segment that begins with these bytes is unencrypted. Its long header contains the segment size and
 /// the page size, after the bytes that are unencrypted in every segment.
 pub fn is_plain_segment(start: &[u8; SEGMENT_START_BYTES]) -> bool {

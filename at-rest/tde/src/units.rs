@@ -283,9 +283,17 @@ impl<'a> Units<'a> {
             last = last.max(first);
         }
         let old = OldUnits { last: old, kept: keeps.then_some(&kept) };
-        for number in first..=last.min(new.number) {
-            let length = new.length_of(self.bytes, number);
-            let written = self.write_laid_out(storage, number, length, &old, given);
+        let mut next = first;
+        while next <= last.min(new.number) {
+            // A tail that no longer joins the last unit is written with it, by one call: of the old bytes, which may be synced,
+            // neither part can be decrypted without the other.
+            let splits = keeps
+                && next == old.last.number
+                && old.last.length > self.bytes as usize
+                && next < new.number;
+            let count = if splits { 2 } else { 1 };
+            let written = self.write_laid_out(storage, (next, count), new, &old, given);
+            next += count;
             if written.is_err() {
                 if keeps {
                     let (number, length) = (old.last.number, old.last.length);
@@ -298,16 +306,39 @@ impl<'a> Units<'a> {
         Ok(())
     }
 
-    /// Writes a unit of a new layout: old content, then the given bytes over it.
+    /// Writes one or two units of a new layout, from unit `first`.
+    #[expect(clippy::large_stack_arrays, reason = "nothing is allocated within a server's write")]
     fn write_laid_out(
         &mut self,
         storage: &impl Storage,
-        number: u64,
-        length: usize,
+        (first, count): (u64, u64),
+        new: LastUnit,
         old: &OldUnits<'_>,
         given: Option<(&dyn WriteSource, u64)>,
     ) -> Result<(), Errno> {
-        let mut unit = [0; MOST_UNIT_BYTES];
+        let mut bytes = [0; 2 * MOST_UNIT_BYTES];
+        let mut end = 0;
+        for number in first..first + count {
+            let start = end;
+            end += new.length_of(self.bytes, number);
+            let unit = &mut bytes[start..end];
+            self.lay_out_unit(storage, number, unit, old, given)?;
+            self.run(CipherOperation::Encrypt, number, unit)?;
+        }
+        let written = storage.write_at(&bytes[..end], first * self.bytes)?;
+        if written == end { Ok(()) } else { Err(Errno::NO_SPACE) }
+    }
+
+    /// The plaintext of a unit of a new layout: old content, then the given bytes over it. `unit` holds zeros.
+    fn lay_out_unit(
+        &mut self,
+        storage: &impl Storage,
+        number: u64,
+        unit: &mut [u8],
+        old: &OldUnits<'_>,
+        given: Option<(&dyn WriteSource, u64)>,
+    ) -> Result<(), Errno> {
+        let length = unit.len();
         let start = number * self.bytes;
         let piece = given.and_then(|(bytes, offset)| {
             let from = offset.max(start);
@@ -339,7 +370,7 @@ impl<'a> Units<'a> {
         if let Some((bytes, from, range)) = piece {
             bytes.copy_to(from, &mut unit[range]);
         }
-        self.write_unit(storage, number, &mut unit[..length])
+        Ok(())
     }
 
     fn read_unit(&mut self, storage: &impl Storage, number: u64, unit: &mut [u8]) -> Result<(), Errno> {

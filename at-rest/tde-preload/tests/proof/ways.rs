@@ -52,6 +52,9 @@ const WAYS: &[(&str, Outcome)] = &[
     ("renamed", Covered),
     ("by_tablespace", Covered),
     ("by_linked_database", Covered),
+    ("by_tablespace_inside", Covered),
+    ("by_wal_inside", Covered),
+    ("by_nested_tablespaces", Covered),
     ("by_linked_database_renamed", Covered),
     ("deleted", Covered),
     ("closed_stream", Covered),
@@ -78,6 +81,7 @@ const WAYS: &[(&str, Outcome)] = &[
     ("by_dprintf", Covered),
     ("by_stream", Covered),
     ("by_fdopen", Covered),
+    ("by_alias_fdopen", Covered),
     ("by_freopen", Refused(&[libc::EPERM])),
     ("by_alias_stream", Covered),
     ("by_linked", Covered),
@@ -102,12 +106,14 @@ const WAYS: &[(&str, Outcome)] = &[
     ("by_forgotten_append", Covered),
     ("by_link", Refused(&[libc::EXDEV])),
     ("raw_rename", Refused(&[libc::EXDEV])),
+    ("plain_segment_restored", Refused(&[libc::EPERM])),
     ("by_symlink", Refused(&[libc::ELOOP])),
     ("unknown_name", Refused(&[libc::EPERM])),
     ("by_memfd", Covered),
     ("backup_to_client", Covered),
     ("backup_to_shell", Refused(&[libc::EPERM])),
     ("backup_to_other", Refused(&[libc::EPERM])),
+    ("backup_of_wal_inside", Refused(&[libc::EPERM])),
 ];
 
 const SEQUENCES: usize = 200;
@@ -219,18 +225,34 @@ fn io_uring_is_refused_by_the_setting_and_the_reason_is_not_the_kernel() {
     assert!(tried.said.contains("exit status: 1"), "{}", tried.said);
 }
 
-/// A base backup must not store a file in plaintext that may hold rows, either.
+/// Files that a base backup must not store in plaintext, because they may hold rows, and why not. It stores the others as
+/// ciphertext.
+const FILES_OF_BACKUPS: &[(&str, Option<&str>)] = &[
+    ("unknown_name", Some("a file of an unknown kind among the encrypted ones")),
+    ("mapped_unknown_name", Some("a file of an unknown kind among the encrypted ones")),
+    ("mapped_inside_without_number", Some("the tablespace's OID as its name")),
+    ("mapped_to_memory", Some("the tablespace's OID as its name")),
+    ("wal_elsewhere", Some("WAL in another directory than pg_wal")),
+    ("mapped_inside", None),
+];
+
 #[test]
 fn a_base_backup_refuses_an_unknown_file_among_the_encrypted_ones() {
     let ways = Ways::new();
     let program = ways.place.path().join("pg_basebackup");
     fs::copy(&ways.program, &program).expect("copied");
-    let place = ways.place.path().join("backup");
-    let mut command = ways.command(&program, &place);
-    let output = command.arg("-D").arg(place.join("data")).arg("unknown_name").output().expect("it runs");
-    let said = String::from_utf8_lossy(&output.stderr);
-    assert!(said.contains("a file of an unknown kind among the encrypted ones"), "{output:?}");
-    assert_eq!(output.status.code(), Some(1), "{output:?}");
+    for (way, why) in FILES_OF_BACKUPS {
+        let place = ways.place.path().join(way);
+        let mut command = ways.command(&program, &place);
+        let output = command.arg("-D").arg(place.join("data")).arg(way).output().expect("it runs");
+        let said = String::from_utf8_lossy(&output.stderr);
+        match why {
+            Some(why) => assert!(said.contains(why) && output.status.code() == Some(1), "{way}: {output:?}"),
+            None => assert_eq!(output.stdout, b"wrote", "{way}: {output:?}"),
+        }
+        assert_eq!(holding(&place, MARKER), Vec::<PathBuf>::new(), "{way}");
+    }
+    assert!(!Path::new("/dev/shm/ciphertoll-proof-1").exists(), "a file in memory");
 }
 
 #[test]
@@ -338,7 +360,11 @@ fn a_base_backup_runs_only_if_every_target_is_the_directory_with_keys() {
     let ways = Ways::new();
     let program = ways.place.path().join("pg_basebackup");
     fs::copy(&ways.program, &program).expect("copied");
-    for (arguments, may_run) in BACKUPS {
+    // Longer than any buffer for the command line.
+    let long = [&["-l", "name"].repeat(20_000)[..], &["-D", "DATA"]].concat();
+    let long_elsewhere = [&["-D", "DATA"], &long[..], &["-D", "-"]].concat();
+    let long = [(long.as_slice(), true), (long_elsewhere.as_slice(), false)];
+    for (arguments, may_run) in BACKUPS.iter().chain(&long) {
         let place = ways.place.path().join("backup");
         let data = place.join("data");
         let mut command = ways.command(&program, &place);
@@ -347,7 +373,13 @@ fn a_base_backup_runs_only_if_every_target_is_the_directory_with_keys() {
         let output = command.output().expect("it runs");
         let said = String::from_utf8_lossy(&output.stderr);
         let is_refused = said.contains("refused: the base backup must be written to");
-        assert_eq!(is_refused, !may_run, "{arguments:?}: {said}");
+        assert_eq!(
+            is_refused,
+            !may_run,
+            "{} arguments: {:?}: {said}",
+            arguments.len(),
+            &arguments[..arguments.len().min(8)]
+        );
         fs::remove_dir_all(&place).expect("removed");
     }
 }

@@ -288,6 +288,8 @@ struct SourceWalk<'a> {
     tablespace_version: String,
     /// Directories of the source.
     source_directories: Vec<PathBuf>,
+    /// Device and inode of the tablespaces and of WAL in another directory, which may be in the data directory, too.
+    linked: Vec<(u64, u64)>,
     listing: Listing,
 }
 
@@ -306,6 +308,7 @@ impl<'a> SourceWalk<'a> {
         let mut walk = Self {
             source,
             source_directories: source_directories.collect(),
+            linked: cluster::linked_directories(source).doing("read", source)?,
             target: PathBuf::new(),
             mappings,
             used: vec![false; mappings.len()],
@@ -372,6 +375,10 @@ impl<'a> SourceWalk<'a> {
             return Ok(());
         }
         if kind.is_dir() {
+            // Its files are copied by the link, by which they have their class.
+            if self.linked.contains(&(metadata.dev(), metadata.ino())) {
+                return Ok(());
+            }
             return self.directory(below, from, to);
         }
         if kind.is_symlink() {
@@ -522,4 +529,38 @@ fn is_skipped(below: &Path) -> bool {
         || is_of_server
         || name.starts_with(b"pg_internal.init")
         || name == b"lost+found"
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::symlink;
+
+    use super::*;
+
+    /// A second copy, by the other name, would be in plaintext.
+    #[test]
+    fn a_tablespace_and_wal_in_the_data_directory_are_copied_once() {
+        let place = tempfile::tempdir().expect("a directory");
+        let (source, target) = (place.path().join("source"), place.path().join("target"));
+        let new = |name: &str| place.path().join(name);
+        for directory in ["pg_tblspc", "ts/PG_15_1/5", "wal_disk"] {
+            fs::create_dir_all(source.join(directory)).expect("a directory");
+        }
+        symlink(source.join("ts"), source.join("pg_tblspc/16400")).expect("a link");
+        symlink("wal_disk", source.join("pg_wal")).expect("a link");
+        for file in ["ts/PG_15_1/5/16384", "wal_disk/000000010000000000000001"] {
+            fs::write(source.join(file), "rows").expect("written");
+        }
+        let mappings = [TablespaceMapping { old: source.join("ts"), new: new("space") }];
+        let wal = new("wal");
+        let mut walk = SourceWalk::new(&source, &target, &mappings, Some(&wal), 15, 1).expect("a walk");
+        walk.cluster().expect("listed");
+        let listed: Vec<_> =
+            walk.listing.files.iter().map(|file| (file.below.clone(), file.to.clone())).collect();
+        let expected = [
+            ("pg_tblspc/16400/PG_15_1/5/16384", new("space/PG_15_1/5/16384")),
+            ("pg_wal/000000010000000000000001", new("wal/000000010000000000000001")),
+        ];
+        assert_eq!(listed, expected.map(|(below, to)| (PathBuf::from(below), to)));
+    }
 }

@@ -94,10 +94,11 @@ fn unencrypted_files() {
 
 #[test]
 fn a_tablespace_directory_is_recognised_by_its_oid() {
-    let elsewhere = |path: &str| FileClass::of_tablespace_elsewhere(path.as_bytes());
-    let there = of("pg_tblspc/16400/PG_15_202209061/5/16384_vm");
-    assert_eq!(elsewhere("/srv/16400/PG_15_202209061/5/16384_vm"), Some(there));
-    assert_eq!(elsewhere("/srv/16400/PG_15_202209061/5/PG_VERSION"), Some(FileClass::Unencrypted));
+    let elsewhere = |path: &str| FileClass::path_of_tablespace_elsewhere(path.as_bytes());
+    for name in ["16384_vm", "PG_VERSION", "unknown"] {
+        let there = format!("pg_tblspc/16400/PG_15_202209061/5/{name}");
+        assert_eq!(elsewhere(&format!("/srv/16400/PG_15_202209061/5/{name}")), Some(there.into_bytes()));
+    }
     for other in
         ["", "16384", "/srv/space/PG_15_202209061/5/16384", "/16400/other/5/16384", "/srv/16400/PG_15/x/1"]
     {

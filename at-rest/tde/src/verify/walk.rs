@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use super::finding::FindingKind;
 use crate::clear_file::{ClearFile, ENCRYPTED_DIRECTORIES};
 use crate::error::Doing;
-use crate::{FileClass, KeyError};
+use crate::{FileClass, KeyError, cluster};
 
 pub(super) struct ListedFile {
     /// Relative to the data directory.
@@ -27,11 +27,15 @@ struct Walk<'a> {
     files: Vec<ListedFile>,
     /// Device and inode of the directories that were visited.
     visited: HashSet<(u64, u64)>,
+    /// Those that are visited by the links that say what their files are, and by no other name.
+    linked: Vec<(u64, u64)>,
 }
 
 /// All files, in the order of their paths.
 pub(super) fn list(data: &Path, allowed: &[PathBuf]) -> Result<Vec<ListedFile>, KeyError> {
-    let mut walk = Walk { data, allowed, files: Vec::new(), visited: HashSet::new() };
+    // Without them, such files have a finding more.
+    let linked = cluster::linked_directories(data).unwrap_or_default();
+    let mut walk = Walk { data, allowed, files: Vec::new(), visited: HashSet::new(), linked };
     let metadata = fs::metadata(data).doing("read", data)?;
     let entries = fs::read_dir(data).doing("read", data)?;
     walk.visited.insert((metadata.dev(), metadata.ino()));
@@ -54,7 +58,9 @@ impl Walk<'_> {
         };
         let kind = metadata.file_type();
         if kind.is_dir() {
-            self.directory(below, &path, &metadata);
+            if !self.linked.contains(&(metadata.dev(), metadata.ino())) {
+                self.directory(below, &path, &metadata);
+            }
         } else if kind.is_symlink() {
             match fs::metadata(&path) {
                 Ok(target) if target.is_dir() => self.directory(below, &path, &target),
@@ -129,4 +135,39 @@ impl Walk<'_> {
 
 pub(super) fn bytes_of(path: &Path) -> &[u8] {
     path.as_os_str().as_bytes()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::symlink;
+
+    use super::*;
+
+    #[test]
+    fn a_tablespace_and_wal_in_the_data_directory_are_listed_by_their_links() {
+        let place = tempfile::tempdir().expect("a directory");
+        let data = place.path();
+        for directory in ["pg_tblspc", "1/PG_15_1/5", "1/inner/PG_15_1/5", "a_disk"] {
+            fs::create_dir_all(data.join(directory)).expect("a directory");
+        }
+        for (target, link) in [
+            (data.join("1"), "pg_tblspc/16400"),
+            (data.join("1/inner"), "pg_tblspc/16401"),
+            ("a_disk".into(), "pg_wal"),
+        ] {
+            symlink(target, data.join(link)).expect("a link");
+        }
+        let expected = [
+            ("1/PG_15_1/5/16384", "pg_tblspc/16400/PG_15_1/5/16384"),
+            ("1/inner/PG_15_1/5/16384", "pg_tblspc/16401/PG_15_1/5/16384"),
+            ("a_disk/000000010000000000000001", "pg_wal/000000010000000000000001"),
+        ];
+        for (file, _) in expected {
+            fs::write(data.join(file), "rows").expect("written");
+        }
+        let listed = list(data, &[]).expect("listed");
+        assert!(listed.iter().all(|file| file.finding.is_none() && file.class.is_encrypted()));
+        let listed: Vec<_> = listed.iter().map(|file| file.below.as_path()).collect();
+        assert_eq!(listed, expected.map(|(_, below)| Path::new(below)));
+    }
 }

@@ -90,6 +90,35 @@ fn rotation_invalidates_the_old_key_and_is_counted() {
     assert_eq!(fs::read_dir(place.path()).expect("a directory").count(), 1, "no draft is left");
 }
 
+/// Both would say that their key opens the file now.
+#[test]
+fn of_two_rotations_at_once_one_fails() {
+    let place = tempfile::tempdir().expect("a directory");
+    let path = place.path().join("data.tde");
+    let (old, one, other) = (kek(), kek(), kek());
+    let file = KeyFile::create(CipherKind::Aes256, &old).expect("a key file");
+    file.store(&path, Replace::Never).expect("stored");
+    let [first, second] =
+        [&one, &other].map(|new| KeyFile::load(&path).expect("loaded").rotated(&old, new).expect("rotated"));
+    first.store(&path, Replace::Atomically).expect("stored");
+    let failed = second.store(&path, Replace::Atomically).expect_err("too late").to_string();
+    assert!(failed.contains("another rotation"), "{failed}");
+    assert!(KeyFile::load(&path).expect("loaded").unwrap(&one).is_ok());
+    assert_eq!(fs::read_dir(place.path()).expect("a directory").count(), 1, "no draft is left");
+}
+
+#[test]
+fn a_rotation_keeps_the_mode_of_the_key_file() {
+    let place = tempfile::tempdir().expect("a directory");
+    let path = place.path().join("data.tde");
+    let (old, new) = (kek(), kek());
+    let file = KeyFile::create(CipherKind::Aes256, &old).expect("a key file");
+    file.store(&path, Replace::Never).expect("stored");
+    fs::set_permissions(&path, fs::Permissions::from_mode(0o640)).expect("a mode");
+    file.rotated(&old, &new).expect("rotated").store(&path, Replace::Atomically).expect("stored");
+    assert_eq!(fs::metadata(&path).expect("there").permissions().mode() & 0o7777, 0o640);
+}
+
 #[test]
 fn a_key_can_be_read_from_every_source() {
     let place = tempfile::tempdir().expect("a directory");

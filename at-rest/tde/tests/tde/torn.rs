@@ -6,6 +6,33 @@ use ciphertoll_tde::{EncryptionEngine, Errno, FileClass, OpenFile, Storage, UNIT
 
 use crate::files::{Memory, engine};
 
+/// A process that is killed after a number of writes.
+struct Killed {
+    memory: Memory,
+    writes: Cell<u32>,
+}
+
+impl Storage for Killed {
+    fn read_at(&self, bytes: &mut [u8], offset: u64) -> Result<usize, Errno> {
+        self.memory.read_at(bytes, offset)
+    }
+
+    fn write_at(&self, bytes: &[u8], offset: u64) -> Result<usize, Errno> {
+        let left = self.writes.get().checked_sub(1).ok_or(Errno::IO)?;
+        self.writes.set(left);
+        self.memory.write_at(bytes, offset)
+    }
+
+    fn size(&self) -> Result<u64, Errno> {
+        self.memory.size()
+    }
+
+    fn set_size(&self, size: u64) -> Result<(), Errno> {
+        // After its death, it does not truncate the file either.
+        if self.writes.get() == 0 { Err(Errno::IO) } else { self.memory.set_size(size) }
+    }
+}
+
 /// Where both versions begin to differ: 8 mod 16, as a flush of WAL may end.
 const CHANGED_FROM: usize = 4344;
 
@@ -85,4 +112,27 @@ fn a_page_that_never_stays_the_same_is_an_error_and_not_garbage() {
     let mut file = OpenFile::new(FileClass::of(b"pg_wal/000000010000000000000001"));
     let storage = torn(&mut engine, &mut file, u32::MAX);
     assert_eq!(read(&mut engine, &mut file, &storage), Err(Errno::IO));
+}
+
+/// What was written before, and synced, is still there: also if its end had joined the unit before it.
+#[test]
+fn a_server_that_is_killed_while_it_appends_to_a_state_file_loses_nothing_older() {
+    let mut engine = engine();
+    let path = b"pg_replslot/slot/xid-1-lsn-0-1.spill".as_slice();
+    for size in (505..545).chain(1020..1045) {
+        for appended in [1, 15, 100, 512, 2000] {
+            for writes in 0..6 {
+                let mut file = OpenFile::new(FileClass::of(path));
+                let storage = Killed { memory: Memory::default(), writes: Cell::new(u32::MAX) };
+                let old: Vec<u8> = (0..size).map(|at| at as u8 ^ 0x5A).collect();
+                assert_eq!(engine.write_at(&mut file, &storage, &old.as_slice(), 0), Ok(size));
+                storage.writes.set(writes);
+                // It may fail.
+                let _ = engine.write_at(&mut file, &storage, &vec![7; appended].as_slice(), size as u64);
+                let mut read = vec![0; size];
+                let held = engine.read_at(&mut file, &storage, &mut read, 0);
+                assert!(held == Ok(size) && read == old, "{size} bytes, {appended} more, {writes} writes");
+            }
+        }
+    }
 }

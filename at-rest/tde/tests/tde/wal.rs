@@ -68,6 +68,26 @@ fn history_files_stay_plaintext_and_are_refused_in_segments() {
     assert_eq!(engine.write_at(&mut segment, &storage, &text, 0), Err(Errno::IO));
 }
 
+/// PostgreSQL copies the old history in pieces of a page. Of the second one, the second byte may be part of a letter.
+#[test]
+fn a_long_history_file_stays_plaintext_as_a_whole() {
+    let mut engine = engine();
+    for high in [0xD0, 0xD1] {
+        let (storage, mut file) = (Memory::default(), opened("pg_wal/xlogtemp.7"));
+        let mut text = b"1\t0/3000000\tno recovery target specified\n".repeat(500);
+        text[UNIT_BYTES + 1] = high;
+        text[2 * UNIT_BYTES + 1] = high;
+        for (number, piece) in text.chunks(UNIT_BYTES).enumerate() {
+            let offset = (number * UNIT_BYTES) as u64;
+            assert_eq!(engine.write_at(&mut file, &storage, &piece, offset), Ok(piece.len()));
+        }
+        assert!(*storage.bytes.borrow() == text, "{high:x}");
+        let mut read = vec![0; text.len()];
+        assert_eq!(engine.read_at(&mut file, &storage, &mut read, 0), Ok(text.len()));
+        assert!(read == text, "{high:x}");
+    }
+}
+
 #[test]
 fn zeros_stay_zeros() {
     let mut engine = engine();

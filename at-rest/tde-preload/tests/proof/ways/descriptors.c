@@ -328,6 +328,81 @@ int by_linked_database(int file)
     return failed ? failed : write_page(file);
 }
 
+/* Writes to a file that has two names; looks it up by both. */
+static int by_both_names(const char *name, const char *other_name)
+{
+    int known = open(name, O_RDWR | O_CREAT, 0600);
+    int copy = dup(known);
+    if (known < 0 || copy < 0 || write_page(copy))
+        return errno ? errno : EIO;
+    int other = open(other_name, O_RDWR);
+    char back[PAGE];
+    if (other < 0 || pread(known, back, PAGE, AT) != PAGE || memcmp(back, page, PAGE) != 0)
+        return EIO;
+    if (pread(other, back, PAGE, AT) != PAGE || memcmp(back, page, PAGE) != 0)
+        return EIO;
+    return write_page(other);
+}
+
+static int made(const char *const *directories)
+{
+    for (; *directories; directories++)
+        if (mkdir(*directories, 0700) < 0)
+            return errno;
+    return 0;
+}
+
+/* Links to directories that are in the data directory themselves. */
+int by_tablespace_inside(int file)
+{
+    static const char *const directories[] = {"pg_tblspc", "ts", "ts/PG_15_1", "ts/PG_15_1/6", 0};
+    int failed = made(directories);
+    if (failed || symlink("../ts", "pg_tblspc/16400") < 0)
+        return failed ? failed : errno;
+    failed = by_both_names("pg_tblspc/16400/PG_15_1/6/1", "ts/PG_15_1/6/1");
+    return failed ? failed : write_page(file);
+}
+
+int by_wal_inside(int file)
+{
+    static const char *const directories[] = {"wal_disk", 0};
+    int failed = made(directories);
+    if (failed || symlink("wal_disk", "pg_wal") < 0)
+        return failed ? failed : errno;
+    static const char *const names[] = {"pg_wal/000000010000000000000001", "wal_disk/000000010000000000000001"};
+    char kept[PAGE];
+    memcpy(kept, page, PAGE);
+    /* As a page of WAL begins. */
+    memcpy(page, "\x10\xD1\0\0\1\0\0\0", 8);
+    failed = by_both_names(names[0], names[1]);
+    memcpy(page, kept, PAGE);
+    return failed ? failed : write_page(file);
+}
+
+/* A tablespace in another one, and both in a directory to which a link of somebody else leads. */
+int by_nested_tablespaces(int file)
+{
+    static const char *const directories[] = {"pg_tblspc", "../space", "../space/a", "../space/a/PG_15_1", "../space/a/PG_15_1/6",
+        "../space/a/b", "../space/a/b/PG_15_1", "../space/a/b/PG_15_1/6", 0};
+    int failed = made(directories);
+    if (failed || symlink("../space", "backup") < 0 || symlink("../../space/a", "pg_tblspc/16400") < 0
+        || symlink("../../space/a/b", "pg_tblspc/16401") < 0)
+        return failed ? failed : errno;
+    failed = by_both_names("pg_tblspc/16400/PG_15_1/6/1", "backup/a/PG_15_1/6/1");
+    failed = failed ? failed : by_both_names("pg_tblspc/16401/PG_15_1/6/1", "backup/a/b/PG_15_1/6/1");
+    return failed ? failed : write_page(file);
+}
+
+/* A base backup would contain the file twice, and its receiver would store it in plaintext by the second name. */
+int backup_of_wal_inside(int file)
+{
+    int failed = by_wal_inside(file);
+    am_walsender = 1;
+    debug_query_string = "BASE_BACKUP ( LABEL 'a')";
+    int other = open("./wal_disk/000000010000000000000001", O_RDONLY);
+    return failed ? failed : other < 0 ? errno : 0;
+}
+
 /* The links are still found after the data directory was renamed. */
 int by_linked_database_renamed(int file)
 {

@@ -31,6 +31,24 @@ int raw_rename(int file)
     return syscall(SYS_renameat2, AT_FDCWD, "../plain-source", AT_FDCWD, FILE_OF_CLUSTER, 0) < 0 ? errno : 0;
 }
 
+/* What `restore_command` gets from the archive of an unencrypted server. The command runs without the library. */
+int plain_segment_restored(int file)
+{
+    (void)file;
+    static const unsigned char header[] = {0x10, 0xD1, 7, 0, 1, 0, 0, 0};
+    static const unsigned char sizes[] = {0, 0, 0, 1, 0, 0x20, 0, 0};
+    struct stat status;
+    memcpy(page, header, sizeof header);
+    memcpy(page + 32, sizes, sizeof sizes);
+    close(source());
+    if (mkdir("pg_wal", 0700) < 0 || system("cp ../plain-source pg_wal/RECOVERYXLOG") != 0)
+        return EIO;
+    int failed = rename("pg_wal/RECOVERYXLOG", "pg_wal/000000010000000000000001") < 0 ? errno : 0;
+    if (stat("pg_wal/RECOVERYXLOG", &status) < 0 || status.st_size != 0)
+        return EIO;
+    return failed;
+}
+
 int by_symlink(int file)
 {
     (void)file;
@@ -46,6 +64,52 @@ int unknown_name(int file)
     (void)file;
     int other = open("base/5/16384_other", O_RDWR | O_CREAT, 0600);
     return other < 0 ? errno : write_page(other);
+}
+
+/* What `pg_basebackup` writes to a tablespace that is mapped into the target itself. There is no link yet. */
+int mapped_inside(int file)
+{
+    if (mkdir("16400", 0700) < 0 || mkdir("16400/PG_15_1", 0700) < 0 || mkdir("16400/PG_15_1/6", 0700) < 0)
+        return errno;
+    int other = open("16400/PG_15_1/6/1", O_RDWR | O_CREAT, 0600);
+    int copy = dup(other);
+    if (other < 0 || write_page(other) || write_page(copy))
+        return errno;
+    return write_page(file);
+}
+
+static int created(const char *directories, const char *name)
+{
+    char command[200];
+    snprintf(command, sizeof command, "mkdir -p %s", directories);
+    if (system(command) != 0)
+        return EIO;
+    int other = open(name, O_RDWR | O_CREAT, 0600);
+    return other < 0 ? errno : write_page(other);
+}
+
+int mapped_inside_without_number(int file)
+{
+    (void)file;
+    return created("ts/PG_15_1/6", "ts/PG_15_1/6/1");
+}
+
+int mapped_unknown_name(int file)
+{
+    (void)file;
+    return created("../space/16400/PG_15_1/6", "../space/16400/PG_15_1/6/99999_columnar");
+}
+
+int mapped_to_memory(int file)
+{
+    (void)file;
+    return created("/dev/shm", "/dev/shm/ciphertoll-proof-1");
+}
+
+int wal_elsewhere(int file)
+{
+    (void)file;
+    return created("wal_disk", "wal_disk/000000010000000000000001");
 }
 
 /* A file of somebody else in the data directory: plaintext, with a warning. */

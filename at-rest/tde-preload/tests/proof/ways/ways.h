@@ -60,15 +60,17 @@ long machine_call(long number, long first, long second, long third, long fourth)
     WAY(vfork_open) WAY(clone_vm) WAY(spawn_close) WAY(fork_write) WAY(raw_fork_write) WAY(thread_reopens) \
     WAY(thread_unshares) WAY(raw_open) WAY(raw_openat2) WAY(raw_dup3) WAY(duplicates) WAY(large_descriptor) \
     WAY(received) WAY(proc_self_fd) WAY(by_handle) WAY(by_pidfd) WAY(by_alias) WAY(renamed) WAY(by_tablespace) WAY(by_linked_database) \
+    WAY(by_tablespace_inside) WAY(by_wal_inside) WAY(by_nested_tablespaces) WAY(backup_of_wal_inside) \
     WAY(by_linked_database_renamed) WAY(foreign_file) WAY(deleted) \
     WAY(closed_stream) WAY(as_stdout) WAY(opened_as_stdout) WAY(by_write) WAY(by_writev) WAY(by_pwritev) \
     WAY(by_pwritev2) WAY(by_pwritev2_append) WAY(by_aliases) WAY(raw_write) WAY(raw_pwrite) WAY(raw_pwritev) \
-    WAY(raw_pwritev2) WAY(raw_writev) WAY(by_dprintf) WAY(by_stream) WAY(by_fdopen) WAY(by_freopen) \
+    WAY(raw_pwritev2) WAY(raw_writev) WAY(by_dprintf) WAY(by_stream) WAY(by_fdopen) WAY(by_alias_fdopen) WAY(by_freopen) \
     WAY(by_alias_stream) WAY(by_linked) WAY(by_linked_stream) WAY(by_sendfile) WAY(raw_sendfile) \
     WAY(by_splice) WAY(raw_splice) WAY(by_vmsplice) WAY(by_copy_file_range) WAY(raw_copy_file_range) \
     WAY(by_clone_range) WAY(by_clone) WAY(by_mmap) WAY(raw_mmap) WAY(by_process_vm) WAY(by_aio) WAY(by_lio) \
-    WAY(raw_io_setup) WAY(raw_io_uring) WAY(by_append) WAY(by_forgotten_append) WAY(by_link) WAY(raw_rename) \
-    WAY(by_symlink) WAY(unknown_name) WAY(allocates_too_much) WAY(by_memfd) WAY(server_with_io_uring) \
+    WAY(raw_io_setup) WAY(raw_io_uring) WAY(by_append) WAY(by_forgotten_append) WAY(by_link) WAY(raw_rename) WAY(plain_segment_restored) \
+    WAY(by_symlink) WAY(unknown_name) WAY(mapped_inside) WAY(mapped_inside_without_number) WAY(mapped_unknown_name) \
+    WAY(mapped_to_memory) WAY(wal_elsewhere) WAY(allocates_too_much) WAY(by_memfd) WAY(server_with_io_uring) \
     WAY(backup_to_client) WAY(backup_to_shell) WAY(backup_to_other) \
     WAY(machine_write) WAY(machine_dup) \
     WAY(write_aliases) WAY(read_aliases) WAY(size_aliases) WAY(refused_aliases) WAY(close_aliases) WAY(flag_aliases) \
