@@ -66,6 +66,17 @@ pub trait Protocol: Clone + Send + 'static {
 
     fn learn(&mut self, learned: Self::Learned);
 
+    /// Remembers what an idle connection has shown since the last call. Returns whether that is new.
+    fn learn_again(&mut self, _: &Self::Key, _: &mut Self::BackendState) -> bool {
+        false
+    }
+
+    /// Forgets what is known of a database, because no connection to it is open any more and the server has ended the last
+    /// one, or refuses others. Returns whether anything was known.
+    fn forget(&mut self, _: &Self::Key) -> bool {
+        false
+    }
+
     fn handshake(&mut self, auth: ClientAuth) -> Self::Handshake;
 
     /// For a client that changes its user during this session, see [`Goodbye::ChangeUser`]; `None` if it cannot.
@@ -219,6 +230,12 @@ pub trait ProtocolRequest {
     /// Classifies the first bytes that a client without a connection sends.
     fn first_input(&self, input: &[u8]) -> FirstInput;
 
+    /// Carries out commands at the front of `input` that have no response and need no connection, for a client that has
+    /// none. Returns their length.
+    fn take_unanswered(&mut self, _input: &[u8]) -> usize {
+        0
+    }
+
     /// Whether another client has killed this one while it has no connection.
     fn pending_kill(&self) -> PendingKill {
         PendingKill::None
@@ -231,8 +248,10 @@ pub trait ProtocolRequest {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FirstInput {
-    /// Too short to tell: no connection is acquired for it yet.
+    /// No connection is acquired for it yet.
     Incomplete,
+    /// A message of so many bytes that no server needs. Not all of it may have arrived.
+    Ignored(usize),
     Terminate,
     Command,
 }
@@ -275,6 +294,12 @@ pub trait ProtocolSession: Sized {
         false
     }
 
+    /// Whether the client's last bytes get no answer, and none is owed: the session's phase may have changed without bytes of
+    /// the server.
+    fn awaits_nothing(&self) -> bool {
+        false
+    }
+
     /// What happens if the client sends nothing more.
     fn departure(&self) -> Departure;
 
@@ -284,7 +309,8 @@ pub trait ProtocolSession: Sized {
     fn refuse(&self, refusal: &Refusal, out: &mut Vec<u8>);
 
     /// The server has refused the client's settings: appends the error as the answer to the first command in `input`,
-    /// and returns the length of that. The session can then be detached. `None` if this is not possible.
+    /// and returns the length of that, or 0 if the command comes again without these settings. The session can then be
+    /// detached. `None` if this is not possible.
     fn refuse_command(&mut self, _: &Refusal, _: &[u8], _: &mut Vec<u8>) -> Option<usize> {
         None
     }

@@ -51,8 +51,8 @@ impl Line {
             Ok(bytes) => {
                 side.passed += bytes;
                 side.held.drain(..bytes);
-                // The relay holds less than it must examine.
-                assert!(side.held.len() < 64 || self.ended.is_some());
+                // The relay holds less than it must examine, unless many responses are owed.
+                assert!(side.held.len() < 64 || self.ended.is_some() || self.relay.is_full());
             }
             Err(error) => self.ended = Some(Err(error)),
         }

@@ -3,7 +3,8 @@
 //! Input: one byte that selects the command, one byte for the portion size, then the responses.
 
 use ciphertoll_wire::postgres::{
-    Error, Parameters, Response, TransactionStatus, relay::InternalCommand, relay::PipelinedCommit,
+    Error, Parameters, Response, TransactionStatus,
+    relay::{InternalCommand, PipelinedCommit, TimeLimit},
 };
 
 pub fn run(data: &[u8]) {
@@ -20,8 +21,8 @@ fn read_in_portions(asked: u8, bytes: &[u8], size: usize) -> (End, Parameters) {
     let (mut out, mut parameters) = (Vec::new(), Parameters::default());
     let command = match asked % 5 {
         0 => Ok(InternalCommand::nothing()),
-        1 => InternalCommand::reset(TransactionStatus::Idle, &mut out),
-        2 => InternalCommand::reset(TransactionStatus::InTransaction, &mut out),
+        1 => InternalCommand::reset(TransactionStatus::Idle, TimeLimit::Long, &mut out),
+        2 => InternalCommand::reset(TransactionStatus::InTransaction, TimeLimit::MayBeShort, &mut out),
         3 => InternalCommand::settings([("application_name", "x"), ("TimeZone", "UTC")], &mut out),
         _ => InternalCommand::take_over([("application_name", "x")], PipelinedCommit::AtOnce, &mut out),
     };

@@ -6,8 +6,8 @@ use ciphertoll_wire::postgres::command::{
     encode_parse, encode_query, encode_sync,
 };
 use ciphertoll_wire::postgres::relay::{
-    ClientBytes, ClientStatements, ConnectionStatements, Followed, PostgresRelay, ServerBytes,
-    SessionFollower, first_command_bytes,
+    ClientBytes, ClientStatements, ConnectionStatements, FirstMessage, Followed, PostgresRelay, ServerBytes,
+    SessionFollower, first_command_bytes, first_message,
 };
 use ciphertoll_wire::postgres::server::write_message;
 use ciphertoll_wire::postgres::sql::{Discard, Effects};
@@ -28,7 +28,7 @@ pub(crate) struct Fixture {
 }
 
 impl Fixture {
-    fn process_client(&mut self, input: &[u8]) -> ClientBytes {
+    pub(crate) fn process_client(&mut self, input: &[u8]) -> ClientBytes {
         let Self { relay, follow: follower, parameters, statements, prepared, .. } = self;
         let session = Followed { follower, statements, prepared };
         relay.process_client(input, parameters, Some(session)).expect("commands")
@@ -457,6 +457,32 @@ fn a_command_ends_at_ready_for_query() {
     assert_eq!(first_command_bytes(&[query.clone(), batch.clone()].concat()), Some(query.len()));
     assert_eq!(first_command_bytes(&[batch.clone(), query].concat()), Some(batch.len()));
     assert_eq!(first_command_bytes(&batch[..batch.len() - 1]), None);
+}
+
+#[test]
+fn a_client_without_a_connection_gets_one_for_what_the_server_answers() {
+    let (query, end) = (query("SELECT 1"), b"Q\0\0\0\x0dSELECT 1\0");
+    assert_eq!((first_message(&query), query.as_slice()), (FirstMessage::Command, &end[..]));
+    for bytes in 0..query.len() {
+        assert_eq!(first_message(&query[..bytes]), FirstMessage::Incomplete, "{bytes}");
+    }
+    // What does not fit in a buffer is passed on while it arrives.
+    assert_eq!(first_message(b"Q\0\0\x3f\xffSELECT"), FirstMessage::Incomplete);
+    assert_eq!(first_message(b"Q\0\0\x40\0SELECT"), FirstMessage::Command);
+    for (message, bytes) in [
+        (&b"H\0\0\0\x04"[..], 5),
+        (b"c\0\0\0\x04", 5),
+        (b"f\0\0\0\x06no", 7),
+        (b"d\0\0\0\x06a\nQ", 7),
+        (b"d\0\x01\0\0the rest comes later", 65_537),
+    ] {
+        assert_eq!(first_message(message), FirstMessage::Ignored(bytes));
+        assert_eq!(first_message(&message[..4]), FirstMessage::Incomplete);
+    }
+    // Messages that are refused.
+    for message in [&b"?\0\0\0\x09"[..], b"Q\0\0\0\x03", b"H\0\0\0\x06"] {
+        assert_eq!(first_message(message), FirstMessage::Command);
+    }
 }
 
 /// The limit of messages without an answer.

@@ -11,6 +11,8 @@ mod fake_server;
 mod followed;
 mod login;
 mod messages;
+mod own_batches;
+mod pipelined;
 mod pooled;
 mod prepared_again;
 mod recorded;

@@ -63,6 +63,29 @@ fn a_portal_is_known_by_the_first_63_bytes_of_its_name() {
     assert_eq!(fixture.follow.settle().expect("effects").settings, [b"a".to_vec()]);
 }
 
+/// It keeps its value, and the client may not have the right to set it to that.
+#[test]
+fn a_setting_that_is_refused_is_not_followed() {
+    const SET: &[u8] = b"C\0\0\0\x08SET\0";
+    let executed = |sql| [parse("", sql), execute(""), sync()].concat();
+    for (up, down, settings) in [
+        (query("SET a = 1"), [REFUSED, READY].concat(), &[][..]),
+        (query("SET a = 1"), [SET, READY].concat(), &["a"]),
+        (query("SET a = 1; SET b = 2"), [SET, REFUSED, READY].concat(), &["a", "b"]),
+        (executed("SET a = 1"), [b"1\0\0\0\x042\0\0\0\x04", REFUSED, READY].concat(), &[]),
+        (executed("SET a = 1"), [b"1\0\0\0\x042\0\0\0\x04", SET, READY].concat(), &["a"]),
+        // The server knows its name ever after.
+        (query("SET a.b = 1"), [REFUSED, READY].concat(), &["a.b"]),
+        (executed("SET a.b = 1"), [b"1\0\0\0\x042\0\0\0\x04", REFUSED, READY].concat(), &["a.b"]),
+    ] {
+        let mut fixture = Fixture::default();
+        assert_eq!(fixture.up(&up, 1000), up);
+        assert_eq!(fixture.down(&down, 1000), down);
+        let found = fixture.follow.settle().unwrap_or_default().settings;
+        assert_eq!(found, settings.iter().map(|name| name.as_bytes()).collect::<Vec<_>>(), "{up:?}");
+    }
+}
+
 #[test]
 fn a_statement_that_executes_another_one_is_not_described() {
     let mut fixture = Fixture::default();

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use ciphertoll_wire::postgres::relay::{InternalCommand, PipelinedCommit};
+use ciphertoll_wire::postgres::relay::{InternalCommand, PipelinedCommit, TimeLimit};
 use ciphertoll_wire::postgres::server::{self, Report, Startup, read_startup};
 use ciphertoll_wire::postgres::{
     CancelKey, ChannelBinding, Error, Parameters, PostgresConnect, PostgresLogin, PostgresTlsMode, Response,
@@ -104,6 +104,33 @@ fn a_queried_value_may_be_longer_than_a_login() {
     assert_eq!(query.take_values(), [Some(value)]);
 }
 
+/// In a transaction that is serializable, read-only and deferrable, a query waits for the transactions of others.
+#[test]
+fn values_are_queried_in_a_transaction_of_their_own_kind() {
+    let mut out = Vec::new();
+    InternalCommand::values([&b"work_mem"[..]], &mut out).unwrap();
+    let at = |text: &[u8]| out.windows(text.len()).position(|window| window == text);
+    let set = at(b"SET transaction_isolation = 'read committed'\0").expect("the level is set");
+    assert!(set < at(b"current_setting").expect("a query"));
+}
+
+#[test]
+fn a_query_for_values_leaves_the_unnamed_statement() {
+    let mut out = Vec::new();
+    InternalCommand::values([&b"work_mem"[..]], &mut out).unwrap();
+    let mut rest = &out[..];
+    while let [kind, a, b, c, d, payload @ ..] = rest {
+        let length = u32::from_be_bytes([*a, *b, *c, *d]) as usize - 4;
+        let is_named = match kind {
+            b'P' => payload[0] != 0,
+            b'C' => payload[..2] != *b"S\0",
+            _ => true,
+        };
+        assert!(is_named, "{:?}", String::from_utf8_lossy(payload));
+        rest = &payload[length..];
+    }
+}
+
 #[test]
 fn a_pooled_login_waits_for_derived_keys() {
     let (keys, auth) = (Arc::new(KeyCache::new()), scram());
@@ -175,4 +202,24 @@ fn settings_are_sent_as_parameters() {
     let (parse, bind) = text.split_at(text.find("B\0").unwrap());
     assert!(parse.contains("set_config($1, $2, false)") && !parse.contains("DROP"), "{parse:?}");
     assert!(bind.contains("'; DROP TABLE t; --"));
+}
+
+/// The server raises it when it reads the next command, which must not be that of another client.
+#[test]
+fn a_time_limit_that_ends_within_a_reset_is_an_error_of_the_reset() {
+    let (mut out, mut answer) = (Vec::new(), Vec::new());
+    InternalCommand::reset(TransactionStatus::Idle, TimeLimit::Long, &mut out).unwrap();
+    assert_eq!(std::mem::take(&mut out), b"Q\0\0\0\x10DISCARD ALL\0");
+    let mut reset = InternalCommand::reset(TransactionStatus::Idle, TimeLimit::MayBeShort, &mut out).unwrap();
+    assert_eq!(out, b"Q\0\0\0\x10DISCARD ALL\0Q\0\0\0\x05\0");
+    server::write_command_complete(&mut answer, b"DISCARD ALL").unwrap();
+    server::write_ready_for_query(&mut answer, TransactionStatus::Idle);
+    let mut parameters = Parameters::default();
+    assert_eq!(reset.step(&mut answer.as_slice(), &mut parameters), Ok(Response::NeedInput));
+    answer.clear();
+    let message = b"canceling statement due to statement timeout";
+    let report = Report { severity: Severity::Error, sqlstate: *b"57014", message };
+    server::write_error(&mut answer, &report).unwrap();
+    server::write_ready_for_query(&mut answer, TransactionStatus::Idle);
+    assert!(reset.step(&mut answer.as_slice(), &mut parameters).is_err());
 }

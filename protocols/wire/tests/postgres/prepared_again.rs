@@ -15,22 +15,25 @@ fn constants_keep_their_meaning_behind_a_set_that_is_not_reported() {
     let (set, use_it) = (query("SET xmloption = document"), [execute("s"), sync()].concat());
     // The text comes on a connection that lacks the statement: it is prepared first.
     let mut fixture = moved(text, INT, &column("a", TEXT, 1));
-    let again = [typed_parse("s", text, INT), describe("s"), sync()].concat();
+    let again = [own(SHORT_LOCK_WAIT), typed_parse("s", text, INT), describe("s"), sync()].concat();
     assert_eq!(fixture.up(&set, 1000), again);
     assert!(fixture.follow.is_preparing());
-    let same = [&answers("1")[..], &parameter(INT), &column("a", TEXT, 1), &answers("Z")].concat();
+    let described = [answers("1"), parameter(INT), column("a", TEXT, 1)].concat();
+    let same = [&answers(OWN)[..], &described, &answers("Z")].concat();
     assert_eq!(fixture.down(&same, 3), b"");
     assert_eq!(fixture.continue_client(), set);
     fixture.down(&answers("CZ"), 3);
     assert_eq!(fixture.up(&use_it, 1000), use_it);
 
-    // It cannot be prepared: it is not prepared later, with another meaning.
-    let mut fixture = moved(text, INT, &column("a", TEXT, 1));
-    fixture.up(&set, 1000);
-    fixture.down(&answers("EZ"), 3);
-    assert_eq!(fixture.continue_client(), set);
-    fixture.down(&answers("CZ"), 3);
-    assert_eq!(fixture.up(&use_it, 1000), use_it, "the server says that there is none");
+    // It cannot be prepared, for example because its table is locked: it is not prepared later, with another meaning.
+    for answer in [answers("EZ"), [&answers(OWN)[..], &answers("EZ")].concat()] {
+        let mut fixture = moved(text, INT, &column("a", TEXT, 1));
+        fixture.up(&set, 1000);
+        assert_eq!(fixture.down(&answer, 3), b"");
+        assert_eq!(fixture.continue_client(), set);
+        fixture.down(&answers("CZ"), 3);
+        assert_eq!(fixture.up(&use_it, 1000), use_it, "the server says that there is none");
+    }
 
     // The server would not skip what is behind the proxy's `Sync`: what is before must have succeeded.
     let mut fixture = moved(text, INT, &column("a", TEXT, 1));
@@ -61,10 +64,84 @@ fn constants_keep_their_meaning_behind_a_set_that_is_not_reported() {
     }
 }
 
-/// The proxy's commands that set a setting.
-fn set(sql: &str) -> Vec<u8> {
+/// Within a transaction nothing is prepared first.
+#[test]
+fn what_ends_with_its_transaction_loses_no_statement() {
+    let use_it = [execute("s"), sync()].concat();
+    let text = "SELECT xml '<a/>'";
+    for (sql, answer, is_lost) in [
+        ("SET LOCAL xmloption = document", "CZ", false),
+        ("SET LOCAL transform_null_equals = on", "CZ", false),
+        ("SET xmloption = bogus", "EZ", false),
+        ("SET xmloption = document", "CZ", true),
+        ("DO ''", "CZ", true),
+        ("SELECT set_config($1, $2, true)", "CZ", true),
+    ] {
+        let begun = || {
+            let mut fixture = moved(text, INT, &column("a", TEXT, 1));
+            fixture.up(&query("BEGIN"), 1000);
+            fixture.down(&[answers("C"), message(b'Z', b"T")].concat(), 1000);
+            fixture
+        };
+        let in_batch = [parse("", sql), execute(""), sync()].concat();
+        for (commands, before) in [(query(sql), ""), (in_batch, "12")] {
+            let mut fixture = begun();
+            assert_eq!(fixture.up(&commands, 1000), commands);
+            let status = if answer == "EZ" { b"E" } else { b"T" };
+            let answer = [answers(before), answers(answer.trim_end_matches('Z')), message(b'Z', status)];
+            fixture.down(&answer.concat(), 1000);
+            if status == b"T" {
+                let mut within = begun();
+                within.up(&commands, 1000);
+                within.down(&answer.concat(), 1000);
+                assert_eq!(within.up(&use_it, 1000), use_it, "{sql}: it would mean something else");
+            }
+            fixture.up(&query("COMMIT"), 1000);
+            fixture.down(&answers("CZ"), 1000);
+            fixture.follow.settle();
+            assert_eq!(fixture.up(&use_it, 1000) == use_it, is_lost, "{sql}");
+        }
+    }
+}
+
+/// A `DISCARD ALL` removes the statements.
+#[test]
+fn nothing_is_prepared_in_front_of_a_discard() {
+    for (answer, is_there) in [([tag("DISCARD ALL"), answers("Z")].concat(), false), (answers("EZ"), true)] {
+        let mut fixture = moved("SELECT xml '<a/>'", INT, &column("a", TEXT, 1));
+        assert_eq!(fixture.up(&query("DISCARD ALL"), 1000), query("DISCARD ALL"));
+        assert_eq!(fixture.down(&answer, 1000), answer);
+        fixture.follow.settle();
+        let use_it = [execute("s"), sync()].concat();
+        assert_eq!(fixture.up(&use_it, 1000) != use_it, is_there, "if it fails, they stay");
+    }
+}
+
+#[test]
+fn a_text_that_may_name_any_statement_is_sent_although_one_cannot_be_prepared() {
+    let (text, any) = ("SELECT xml '<a/>'", query("SELECT 1 AS U&\"d\\0061t\""));
+    let mut fixture = moved(text, INT, &column("a", TEXT, 1));
+    let again = [own(SHORT_LOCK_WAIT), typed_parse("s", text, INT), describe("s"), sync()].concat();
+    assert_eq!(fixture.up(&any, 1000), again);
+    assert_eq!(fixture.down(&[answers(OWN), answers("EZ")].concat(), 3), b"");
+    assert_eq!(fixture.continue_client(), any);
+}
+
+/// Without digits, and without `<`.
+#[test]
+fn any_string_may_be_a_document() {
+    let mut fixture = moved("SELECT 'abc'::XML", INT, &column("a", TEXT, 1));
+    assert_ne!(fixture.up(&query("SET xmloption = document"), 1000), query("SET xmloption = document"));
+}
+
+pub(crate) const SHORT_LOCK_WAIT: &str =
+    "SELECT WHERE pg_catalog.set_config('lock_timeout', '10ms', true) IS NULL";
+
+/// The messages of a command of the proxy.
+pub(crate) fn own(sql: &str) -> Vec<u8> {
     const NAME: &str = "ciphertoll: none";
-    let mut out = parse(NAME, sql);
+    let mut out = close(NAME);
+    out.extend(parse(NAME, sql));
     encode_bind(&mut out, NAME, NAME, &[], ValueFormat::Text).expect("a short name");
     encode_execute(&mut out, NAME, 0).expect("a short name");
     out.extend(message(b'C', format!("P{NAME}\0").as_bytes()));
@@ -72,11 +149,12 @@ fn set(sql: &str) -> Vec<u8> {
     out
 }
 
-const SET: &str = "12C33";
+/// Their answers.
+pub(crate) const OWN: &str = "312C33";
 
 /// A client has prepared a statement in one time zone, and is now on another connection with another one, in a transaction
 /// or not.
-fn in_another_zone(text: &str, transaction: &[u8]) -> Fixture {
+pub(crate) fn in_another_zone(text: &str, transaction: &[u8]) -> Fixture {
     let mut fixture = moved(text, INT, &column("a", TEXT, 1));
     fixture.up(&query("BEGIN"), 1000);
     let zone = message(b'S', b"TimeZone\0Asia/Tokyo\0");
@@ -88,23 +166,126 @@ fn in_another_zone(text: &str, transaction: &[u8]) -> Fixture {
 fn constants_are_read_with_the_settings_that_they_were_first_read_with() {
     let text = "SELECT timestamptz '2020-01-01'";
     let use_it = [execute("s"), sync()].concat();
-    for (transaction, scope) in [(b"I", "SESSION"), (b"T", "LOCAL")] {
-        let mut fixture = in_another_zone(text, transaction);
-        let again = [
-            set(&format!("SET {scope} TimeZone TO 'UTC'")),
-            typed_parse("s", text, INT),
-            describe("s"),
-            set(&format!("SET {scope} TimeZone TO 'Asia/Tokyo'")),
-        ];
-        assert_eq!(fixture.up(&use_it, 1000), [&again.concat()[..], &use_it].concat());
-        let prepared = [answers(SET), answers("1"), parameter(INT), column("a", TEXT, 1), answers(SET)];
-        let down = [&prepared.concat()[..], &answers("2CZ")].concat();
-        assert_eq!(fixture.down(&down, 3), answers("2CZ"), "the client gets nothing of it");
-    }
+    let prepared = [answers(OWN), answers("1"), parameter(INT), column("a", TEXT, 1), answers(OWN)].concat();
+    // In the transaction.
+    let mut fixture = in_another_zone(text, b"T");
+    assert_eq!(fixture.up(&use_it, 1000), [again_in_utc(text, "LOCAL"), use_it.clone()].concat());
+    let down = [&prepared[..], &answers("2CZ")].concat();
+    assert_eq!(fixture.down(&down, 3), answers("2CZ"), "the client gets nothing of it");
+    // In a batch of the proxy: behind a `SET`, a `CREATE DATABASE` would be refused.
+    let mut fixture = in_another_zone(text, b"I");
+    assert_eq!(fixture.up(&use_it, 1000), [again_in_utc(text, "SESSION"), sync()].concat());
+    assert!(fixture.follow.is_preparing());
+    assert_eq!(fixture.down(&[&prepared[..], &answers("Z")].concat(), 3), b"");
+    assert_eq!(fixture.continue_client(), use_it);
+    assert!(!fixture.follow.is_preparing());
+    assert_eq!(fixture.down(&answers("2CZ"), 3), answers("2CZ"));
+    // A `Sync` would close the client's portal.
+    let mut fixture = in_another_zone(text, b"I");
+    let mut portal = parse("", "SELECT 1");
+    encode_bind(&mut portal, "p", "", &[], ValueFormat::Text).expect("a portal");
+    let sent = fixture.up(&[&portal[..], &use_it].concat(), 1000);
+    assert_eq!(sent, [portal, again_in_utc(text, "SESSION"), use_it.clone()].concat());
     // Without a constant there is nothing to keep.
     let mut fixture = in_another_zone("SELECT now()", b"T");
     let again = [typed_parse("s", "SELECT now()", INT), describe("s")].concat();
     assert_eq!(fixture.up(&use_it, 1000), [&again[..], &use_it].concat());
+}
+
+/// Prepares the statement again, in the time zone of its first preparation.
+pub(crate) fn again_in_utc(text: &str, scope: &str) -> Vec<u8> {
+    let before = own(&format!("SET {scope} TimeZone TO 'UTC'"));
+    let behind = own(&format!("SET {scope} TimeZone TO 'Asia/Tokyo'"));
+    [before, typed_parse("s", text, INT), describe("s"), behind].concat()
+}
+
+/// The client gets the error of what the proxy has sent on its own, once, as that of its command.
+#[test]
+fn a_batch_of_the_proxy_may_fail_anywhere() {
+    let text = "SELECT timestamptz '2020-01-01'";
+    let use_it = [execute("s"), sync()].concat();
+    for prepared in [0, OWN.len(), OWN.len() + 1] {
+        let mut fixture = in_another_zone(text, b"I");
+        fixture.up(&use_it, 1000);
+        let down = answers(&[&format!("{OWN}1")[..prepared], "EZ"].concat());
+        assert_eq!(fixture.down(&down, 3), b"", "{prepared}");
+        let (is_there, sent) = (prepared > OWN.len(), fixture.continue_client());
+        assert_eq!((sent.starts_with(&close("s")), sent.ends_with(&use_it)), (is_there, is_there));
+        let closed = if is_there { "3" } else { "" };
+        assert_eq!(fixture.down(&answers(&format!("{closed}E")), 3), answers("E"), "{prepared}");
+        fixture.continue_client();
+        assert_eq!(fixture.down(&answers("Z"), 3), answers("Z"), "{prepared}");
+    }
+}
+
+/// The server sends it while the client's encoding is another one.
+#[test]
+fn an_error_in_another_encoding_is_reduced_to_ascii() {
+    let error = |character: &[u8]| {
+        message(b'E', &[&b"SERROR\0VERROR\0C42P01\0Mno t"[..], character, b"\0\0"].concat())
+    };
+    for (transaction, own_batch) in [(b"I", true), (b"T", false)] {
+        let mut fixture = Fixture::default();
+        fixture.parameters.set(b"client_encoding", b"LATIN1").expect("a setting");
+        fixture.up(&[parse("s", "DELETE FROM t\u{e4}"), sync()].concat(), 1000);
+        fixture.down(&answers("1tnZ"), 1000);
+        fixture.moves();
+        fixture.parameters.set(b"client_encoding", b"UTF8").expect("a setting");
+        fixture.up(&query("BEGIN"), 1000);
+        fixture.down(&[answers("C"), message(b'Z', transaction)].concat(), 1000);
+        fixture.up(&[execute("s"), sync()].concat(), 1000);
+        let down = [&answers(OWN)[..], &error(b"\xe4")].concat();
+        let told = if own_batch {
+            assert_eq!(fixture.down(&[down, answers("Z")].concat(), 3), b"");
+            fixture.continue_client();
+            fixture.down(&answers("E"), 3)
+        } else {
+            fixture.down(&down, 3)
+        };
+        assert_eq!(told, error(b"?"));
+    }
+}
+
+/// What the server says of a statement that is missing is what has failed before.
+#[test]
+fn a_text_that_executes_a_statement_gets_its_error() {
+    let text = query("EXECUTE s(1)");
+    for state in ["26000", "25P02"] {
+        let mut fixture = moved("INSERT INTO t VALUES ($1)", INT, &answers("n"));
+        fixture.up(&query("BEGIN"), 1000);
+        fixture.down(&[answers("C"), message(b'Z', b"T")].concat(), 1000);
+        fixture.up(&text, 1000);
+        assert_eq!(fixture.down(&[answers("E"), message(b'Z', b"E")].concat(), 1), b"");
+        assert_eq!(fixture.continue_client(), text);
+        let failed = message(b'E', format!("SERROR\0C{state}\0Mno\0\0").as_bytes());
+        assert_eq!(fixture.down(&failed, 1), answers("E"), "{state}");
+    }
+}
+
+#[test]
+fn in_a_failed_transaction_a_text_finds_no_statement() {
+    let text = query("ROLLBACK; EXECUTE s(1)");
+    let failed = || {
+        let mut fixture = moved("INSERT INTO t VALUES ($1)", INT, &answers("n"));
+        fixture.up(&query("BEGIN; SELECT 1/0"), 1000);
+        fixture.down(&[answers("CE"), message(b'Z', b"E")].concat(), 1000);
+        fixture
+    };
+    let mut fixture = failed();
+    assert_eq!(fixture.up(&text, 1000), text);
+    let missing = message(b'E', b"SERROR\0C26000\0Mno\0\0");
+    assert_eq!(fixture.down(&[answers("C"), missing.clone()].concat(), 1), [answers("C"), missing].concat());
+    // It matters only whether it exists.
+    let mut fixture = failed();
+    let stand_in = [typed_parse("s", "", INT), sync()].concat();
+    assert_eq!(fixture.up(&query("ROLLBACK; DEALLOCATE s"), 1000), stand_in);
+    // The transaction may be over when the text is executed.
+    let mut fixture = failed();
+    let rollback = [parse("", "ROLLBACK"), execute(""), sync()].concat();
+    assert_eq!(fixture.up(&[&rollback[..], &query("EXECUTE s(1)")].concat(), 1000), rollback);
+    fixture.down(&answers("12CZ"), 1000);
+    let again = [typed_parse("s", "INSERT INTO t VALUES ($1)", INT), sync()].concat();
+    assert_eq!(fixture.continue_client(), again);
 }
 
 #[test]
@@ -276,12 +457,16 @@ fn a_statement_without_rows_is_described_without_its_tables() {
 
 #[test]
 fn a_portal_that_is_suspended_or_fails_has_effects() {
-    for answer in ["12DsZ", "12DEZ"] {
+    // Locks outlive a failure, settings do not.
+    for (answer, settings) in [("12DsZ", &["work_mem"][..]), ("12DEZ", &[])] {
         let mut fixture = Fixture::default();
-        let call = "SELECT set_config('work_mem', '8MB', false)";
+        let call = "SELECT set_config('work_mem', '8MB', false), pg_advisory_lock(1)";
         fixture.up(&[parse("", call), execute(""), sync()].concat(), 1000);
         fixture.down(&answers(answer), 1000);
-        assert_eq!(fixture.follow.settle().unwrap_or_default().settings, [b"work_mem".to_vec()], "{answer}");
+        let effects = fixture.follow.settle().expect("effects");
+        assert_eq!(effects.pin, Some("an advisory lock"), "{answer}");
+        let expected: Vec<_> = settings.iter().map(|name| name.as_bytes()).collect();
+        assert_eq!(effects.settings, expected, "{answer}");
     }
 }
 

@@ -1,10 +1,14 @@
 //! Traffic through the relay, split anywhere.
 
-use ciphertoll_wire::postgres::relay::{ConnectionState, InternalCommand, PostgresRelay};
+use ciphertoll_wire::postgres::relay::{
+    ConnectionState, FirstMessage, InternalCommand, PostgresRelay, first_message,
+};
 use ciphertoll_wire::postgres::server::write_message;
 use ciphertoll_wire::postgres::{Error, Parameters, Response};
-use ciphertoll_wire::relay::Goodbye;
+use ciphertoll_wire::relay::{Departure, Goodbye, Vacate};
 use proptest::prelude::*;
+
+use crate::followed::{Fixture, answers, close, execute, flush, parse, query, sync};
 
 const FROM_CLIENT: &[u8] = b"QPBDECSHdcfXFp?";
 const FROM_SERVER: &[u8] = b"ZZZSTDCEIN123ntsGHdcAVRK?";
@@ -89,4 +93,50 @@ proptest! {
         // Without a command there is no response, so it never completes.
         prop_assert!(!matches!(answer, Ok(Response::Done(_))));
     }
+}
+
+/// The server answers it together with what follows.
+#[test]
+fn a_close_needs_no_connection_until_something_follows() {
+    let (last, flushed) = (close("s"), [close("s"), flush()].concat());
+    for waits in [last.clone(), last.repeat(3), [&last[..], b"Q\0\0"].concat()] {
+        assert_eq!(first_message(&waits), FirstMessage::Incomplete);
+    }
+    for (command, what) in [
+        (flushed.clone(), "it is answered"),
+        ([close("s"), sync()].concat(), "it is answered"),
+        (last.repeat(3000), "it does not fit in a buffer"),
+        (b"C\0\0\0\x05S".to_vec(), "it is refused"),
+        (close("\u{e9}"), "it may be refused"),
+    ] {
+        assert_eq!(first_message(&command), FirstMessage::Command, "{what}");
+    }
+
+    let mut fixture = Fixture::default();
+    let all = [query("SELECT 1"), last.clone()].concat();
+    assert_eq!(fixture.up(&all, 1000), query("SELECT 1"), "the rest waits");
+    assert_eq!(fixture.down(&answers("CZ"), 1000), answers("CZ"));
+    assert_eq!(fixture.relay.departure(), Departure::Now);
+    assert_eq!(fixture.up(&flush(), 1000), flushed);
+    assert_eq!(fixture.relay.departure(), Departure::WhenClosed);
+    assert_eq!(fixture.down(&answers("3"), 1000), answers("3"));
+    assert_eq!(fixture.relay.departure(), Departure::Now, "no transaction is open");
+
+    // Within a batch it is one of its messages.
+    let batch = [parse("", "SELECT 1"), last.clone()].concat();
+    assert!(fixture.up(&batch, 1000).ends_with(&last));
+}
+
+/// On another connection the client executes what it has prepared before.
+#[test]
+fn a_prepared_command_about_a_database_moves_with_its_client() {
+    let mut fixture = Fixture::default();
+    fixture.up(&[parse("d", "DROP DATABASE shop"), sync()].concat(), 1000);
+    fixture.down(&answers("1tnZ"), 1000);
+    fixture.moves();
+    let use_it = [execute("d"), sync()].concat();
+    assert!(!fixture.process_client(&use_it).insert.is_empty(), "it is prepared again");
+    let bytes = fixture.process_client(&use_it);
+    assert_eq!(bytes.pass_bytes, use_it.len());
+    assert_eq!(bytes.exclusive, [Vacate::Database(b"shop".to_vec())]);
 }

@@ -61,7 +61,7 @@ proptest! {
         params in 0..5_u16, columns in 0..5_u16, size in 1..50_usize, dialect in 0..2_usize,
     ) {
         let capabilities = eof_variants()[dialect];
-        let prepared = PrepareOk { statement_id: 9, params, columns };
+        let prepared = PrepareOk { statement_id: 9, params, columns, warnings: 0 };
         let mut payload = Vec::new();
         prepared.encode(&mut payload);
         let mut answer = Answer::new(capabilities);

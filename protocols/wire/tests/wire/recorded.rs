@@ -100,5 +100,6 @@ fn rows() {
 #[test]
 fn prepared() {
     let response = MySqlPrepareReader::new(capabilities()).step(&mut bytes(PREPARED).as_slice());
-    assert_eq!(response, Ok(Response::Done(PrepareOk { statement_id: 2, params: 1, columns: 2 })));
+    let prepared = PrepareOk { statement_id: 2, params: 1, columns: 2, warnings: 0 };
+    assert_eq!(response, Ok(Response::Done(prepared)));
 }

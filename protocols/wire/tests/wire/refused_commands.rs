@@ -1,8 +1,8 @@
-//! Commands that a relay refuses, and commands that it forwards for the server to refuse.
+//! Commands that a relay refuses, forwards for the server to refuse, or replaces.
 
-use ciphertoll_wire::mysql::Error;
 use ciphertoll_wire::mysql::command::encode_ping;
 use ciphertoll_wire::mysql::relay::{MySqlRelay, RELAYED};
+use ciphertoll_wire::mysql::{Capabilities, Error};
 
 use crate::relayed::{AUTOCOMMIT, Writer, down, is_clean, message, query, up, written};
 
@@ -38,8 +38,6 @@ fn untrackable_commands_are_refused() {
             "{bytes:?}"
         );
     }
-    let pings = written(encode_ping).repeat(5000);
-    assert!(MySqlRelay::new(RELAYED).process_client(&pings).is_err(), "as many as there are");
     for answer in [
         &b"\0\0\0\x01"[..],
         b"\x01\0\0\x01\0",
@@ -51,5 +49,20 @@ fn untrackable_commands_are_refused() {
         let mut relay = MySqlRelay::new(RELAYED);
         up(&mut relay, &query("SELECT 1"), usize::MAX);
         assert!(relay.process_server(answer).is_err(), "{answer:?}");
+    }
+}
+
+#[test]
+fn what_a_text_with_a_kill_leaves_is_found() {
+    let own = 1 << 31;
+    for (text, reason) in
+        [("SET ROLE r", Some("SET ROLE")), ("XA PREPARE 'x'", Some("XA PREPARE")), ("DO 1", None)]
+    {
+        let mut relay =
+            MySqlRelay::new(RELAYED.without(Capabilities::QUERY_ATTRIBUTES)).with_own_numbers(own);
+        let kill = query(&format!("{text}; KILL QUERY {own}"));
+        assert!(relay.kill(&kill).is_some());
+        relay.replace_kill(&kill).unwrap();
+        assert_eq!(relay.ends_with_client(), reason);
     }
 }

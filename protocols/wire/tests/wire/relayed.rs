@@ -213,7 +213,7 @@ fn prepared(writer: &Writer) -> Vec<Exchange> {
     let execute = written(|out| encode_execute(out, 1, &[Param::I64(7), Param::Null]).unwrap());
     let prepared = |params: u16, columns: u16| {
         writer.bytes(|answer| {
-            let statement = PrepareOk { statement_id: 1, params, columns };
+            let statement = PrepareOk { statement_id: 1, params, columns, warnings: 0 };
             answer.payload(&written(|out| statement.encode(out)));
             answer.definitions(params as u8).definitions(columns as u8);
         })
@@ -494,6 +494,26 @@ fn a_kill_of_a_proxy_identifier_is_held_and_replaced() {
         up(&mut relay, &passes, piece);
         assert!(relay.kill(&kill).is_some());
     }
+}
+
+#[test]
+fn commands_wait_when_many_responses_are_owed() {
+    let (ping, own) = (written(encode_ping), 1 << 31);
+    let commands = ping.repeat(10_000);
+    let mut relay = MySqlRelay::new(RELAYED.without(Capabilities::QUERY_ATTRIBUTES)).with_own_numbers(own);
+    let passed = relay.process_client(&commands).unwrap().pass_bytes;
+    assert!(passed < commands.len() && relay.is_full(), "{passed}");
+    let kill = query(&format!("KILL {own}"));
+    for next in [&commands[passed..], &written(encode_quit), &kill] {
+        let taken = relay.process_client(next).unwrap();
+        assert_eq!((taken.pass_bytes, taken.goodbye), (0, Goodbye::None));
+        assert!(relay.kill(next).is_none());
+    }
+    down(&mut relay, &Writer(RELAYED).ok(AUTOCOMMIT), usize::MAX);
+    assert!(!relay.is_full() && relay.kill(&kill).is_some());
+    assert_eq!(relay.process_client(&commands[passed..]).unwrap().pass_bytes, ping.len());
+    down(&mut relay, &Writer(RELAYED).ok(AUTOCOMMIT).repeat(passed / ping.len()), usize::MAX);
+    assert!(is_clean(&relay));
 }
 
 #[test]

@@ -105,8 +105,8 @@ proptest! {
     }
 
     #[test]
-    fn prepared(statement_id: u32, params: u16, columns: u16) {
-        let prepared = PrepareOk { statement_id, params, columns };
+    fn prepared(statement_id: u32, params: u16, columns: u16, warnings: u16) {
+        let prepared = PrepareOk { statement_id, params, columns, warnings };
         prop_assert_eq!(PrepareOk::parse(&encoded(|out| prepared.encode(out))), Ok(prepared));
     }
 

@@ -1,7 +1,7 @@
 //! A server connection: its connect, its sessions, its resets. A transition does what concerns only this connection, and
 //! returns what the worker must do.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use ciphertoll_net::{
     Channel, ConnectProgress, Connected, Connecting, Error, Readiness, Received, WatchedEvents,
@@ -17,6 +17,10 @@ use crate::protocol::{
     Release,
 };
 use crate::slab::{Id, Slab};
+
+/// How long a connection is kept before it is reset, so that the next client need not wait for the reset. Also how long it
+/// is held for a client that leaves diagnostics with each of its transactions.
+const KEEP_TIME: Duration = Duration::from_secs(1);
 
 pub(super) struct ServerConnection<P: Protocol> {
     pub(super) key: P::Key,
@@ -43,6 +47,8 @@ pub(super) struct Backend<P: Protocol> {
     pub(super) state: P::BackendState,
     pub(super) flow: Flow,
     pub(super) activity: Activity<P>,
+    /// Since when it is held for its client, which may ask for diagnostics: from one transaction to the next.
+    held_since: Option<Instant>,
 }
 
 pub(super) enum Activity<P: Protocol> {
@@ -203,6 +209,7 @@ impl<P: Protocol> ServerConnection<P> {
             // Process what the server sent together with the end of the login.
             flow: Flow { unread: true, ..Flow::default() },
             activity: Activity::Idle { since: env.now, command: env.protocol.idle_command() },
+            held_since: None,
         }));
         Ok(())
     }
@@ -241,16 +248,12 @@ impl<P: Protocol> ServerConnection<P> {
         let since = self.upkeep.idle_since(env.now);
         let ServerStage::Open(backend) = &mut self.stage else { return None };
         backend.activity = Activity::Idle { since, command: env.protocol.idle_command() };
+        backend.held_since = None;
         Some(backend)
     }
 
     /// What the time requires. `is_client_gone` says whether a client has left.
-    pub(super) fn tick(
-        &self,
-        env: &Environment<P>,
-        keep_time: std::time::Duration,
-        is_client_gone: impl Fn(Id) -> bool,
-    ) -> ServerExpiry {
+    pub(super) fn tick(&self, env: &Environment<P>, is_client_gone: impl Fn(Id) -> bool) -> ServerExpiry {
         let now = env.now;
         let backend = match &self.stage {
             ServerStage::Connecting { until, .. } if now >= *until => return ServerExpiry::ConnectTimedOut,
@@ -265,7 +268,7 @@ impl<P: Protocol> ServerConnection<P> {
                 ServerExpiry::Unused
             }
             Activity::Kept { since, client, .. }
-                if now.duration_since(*since) >= keep_time || is_client_gone(*client) =>
+                if now.duration_since(*since) >= KEEP_TIME || is_client_gone(*client) =>
             {
                 ServerExpiry::ResetKept
             }
@@ -323,6 +326,11 @@ impl<P: Protocol> Backend<P> {
 
     pub(super) fn is_kept_for(&self, client: Id) -> bool {
         matches!(self.activity, Activity::Kept { client: last, .. } if last == client)
+    }
+
+    /// Whether it is kept, and no other client can take it.
+    pub(super) fn is_held(&self) -> bool {
+        self.held_since.is_some() && matches!(self.activity, Activity::Kept { .. })
     }
 
     pub(super) fn idle_since(&self) -> Option<Instant> {
@@ -396,6 +404,7 @@ impl<P: Protocol> Backend<P> {
 
     /// Keeps the connection without a reset. What the server sends meanwhile is read.
     pub(super) fn keep(&mut self, client: Id, context: P::ResetContext, env: &Environment<P>) {
+        self.held_since = held_since(self.held_since, env.protocol.holds_diagnostics(&context), env.now);
         self.activity =
             Activity::Kept { client, since: env.now, context, command: env.protocol.idle_command() };
     }
@@ -488,6 +497,34 @@ impl<P: Protocol> Backend<P> {
                 Received::Drained if self.flow.has_ended() => {}
                 _ => return BackendStep::Wait,
             }
+        }
+    }
+}
+
+/// Since when a connection is held whose client is parked now; `None` if other clients can take it.
+fn held_since(before: Option<Instant>, has_diagnostics: bool, now: Instant) -> Option<Instant> {
+    let since = before.unwrap_or(now);
+    (has_diagnostics && now.duration_since(since) < KEEP_TIME).then_some(since)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_client_that_always_leaves_diagnostics_does_not_hold_its_connection_for_ever() {
+        let start = Instant::now();
+        let mut since = None;
+        for (at, has_diagnostics, is_held) in [
+            (0, true, true),
+            (600, true, true),
+            (1100, true, false),
+            (1200, true, true),
+            (1300, false, false),
+            (2250, true, true),
+        ] {
+            since = held_since(since, has_diagnostics, start + Duration::from_millis(at));
+            assert_eq!(since.is_some(), is_held, "{at}");
         }
     }
 }

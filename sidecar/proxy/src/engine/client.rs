@@ -6,7 +6,7 @@ use std::time::Instant;
 use ciphertoll_net::{Accepted, Channel, Readiness, Received, Sent};
 
 use super::environment::Environment;
-use super::flow::{Flow, HeldBack, TokenKind, token_of};
+use super::flow::{Flow, HeldBack, READS, TokenKind, token_of};
 use crate::log::Level;
 use crate::pool::Acceptable;
 use crate::protocol::{
@@ -32,6 +32,8 @@ pub(super) struct Client<P: Protocol> {
     /// The connection that it used last.
     pub(super) last_server: Option<Id>,
     pub(super) presence: Presence,
+    /// What has not arrived yet of a message that no server needs.
+    ignored_bytes: usize,
 }
 
 /// Whether a client goes on sending.
@@ -78,6 +80,8 @@ pub(super) enum ClientStep<P: Protocol> {
     /// It is authenticated and has not been told so.
     LogIn(P::Request),
     Acquire(P::Key),
+    /// It has sent a lot: continue after others.
+    Later,
     Cancel {
         process_id: u32,
         key: Vec<u8>,
@@ -101,6 +105,7 @@ impl<P: Protocol> Client<P> {
             cancel_token: None,
             last_server: None,
             presence: Presence::Stays,
+            ignored_bytes: 0,
         }
     }
 
@@ -330,31 +335,53 @@ impl<P: Protocol> Client<P> {
 
     /// A parked client has sent something: it acquires a connection if that is a command.
     pub(super) fn begin_transaction(&mut self, env: &mut Environment<P>) -> ClientStep<P> {
-        let ClientStage::Parked { key, request } = &self.stage else { return ClientStep::Wait };
-        (self.flow.unread, self.flow.held_back) = (false, HeldBack::Nothing);
-        self.channel.borrow(&mut env.spare);
-        // After an error, what was received before decides.
-        let received = self.channel.receive_input().unwrap_or(Received::Closed);
-        let first_input = request.first_input(self.channel.input());
-        if first_input == FirstInput::Terminate {
-            let bytes = self.channel.input().len();
-            self.channel.consume(bytes);
+        for _ in 0..READS {
+            let ClientStage::Parked { key, request } = &self.stage else { return ClientStep::Wait };
+            (self.flow.unread, self.flow.held_back) = (false, HeldBack::Nothing);
+            self.channel.borrow(&mut env.spare);
+            // After an error, what was received before decides.
+            let received = self.channel.receive_input().unwrap_or(Received::Closed);
+            let first_input = loop {
+                let bytes = self.ignored_bytes.min(self.channel.input().len());
+                self.channel.consume(bytes);
+                self.ignored_bytes -= bytes;
+                match request.first_input(self.channel.input()) {
+                    FirstInput::Ignored(bytes) => self.ignored_bytes = bytes,
+                    first_input => break first_input,
+                }
+            };
+            match (first_input, received) {
+                (FirstInput::Terminate, _) => {
+                    let bytes = self.channel.input().len();
+                    self.channel.consume(bytes);
+                    return ClientStep::Close("left");
+                }
+                (FirstInput::Command, _) => {
+                    let key = key.clone();
+                    self.hold_input(received);
+                    self.since = env.now;
+                    return ClientStep::Acquire(key);
+                }
+                (_, Received::Closed) => return ClientStep::Close("left"),
+                (_, Received::MoreLikely) => {}
+                // No edge will report the end again.
+                (_, Received::Drained) if self.flow.has_ended() => {}
+                (_, Received::Drained | Received::WouldBlock) => {
+                    self.channel.shrink_input(&mut env.spare);
+                    return ClientStep::Wait;
+                }
+            }
         }
-        match (first_input, received) {
-            (FirstInput::Terminate, _) | (FirstInput::Incomplete, Received::Closed) => {
-                ClientStep::Close("left")
-            }
-            (FirstInput::Incomplete, _) => {
-                self.channel.give_back(&mut env.spare);
-                ClientStep::Wait
-            }
-            (FirstInput::Command, _) => {
-                let key = key.clone();
-                self.hold_input(received);
-                self.since = env.now;
-                ClientStep::Acquire(key)
-            }
-        }
+        self.channel.shrink_input(&mut env.spare);
+        ClientStep::Later
+    }
+
+    /// Carries out commands of a parked client that need no connection. Returns whether there were any.
+    pub(super) fn take_unanswered(&mut self) -> bool {
+        let ClientStage::Parked { request, .. } = &mut self.stage else { return false };
+        let bytes = request.take_unanswered(self.channel.input());
+        self.channel.consume(bytes);
+        bytes > 0
     }
 
     /// A parked client waits for a connection, unless `full` says why it must not, or its user may not log in any more.

@@ -43,6 +43,7 @@ impl<P: Protocol> Worker<P> {
             ClientStep::Resume => self.resume(id),
             ClientStep::LogIn(request) => self.log_in(id, request),
             ClientStep::Acquire(key) => self.begin_transaction(id, &key),
+            ClientStep::Later => self.agenda.defer(DeferredWork::Client(id)),
             ClientStep::Cancel { process_id, key } => self.handle_cancel(id, process_id, &key),
             ClientStep::Refuse(refusal) => self.refuse(id, &refusal),
             ClientStep::Close(reason) => self.close_client(id, reason),
@@ -103,6 +104,9 @@ impl<P: Protocol> Worker<P> {
             self.relay_to_server(id);
             // It may have been less than a command; then the connection is available to others meanwhile.
             return self.park_early(id, last_server);
+        }
+        if self.clients.get_mut(id).is_some_and(Client::take_unanswered) {
+            return self.agenda.defer(DeferredWork::Client(id));
         }
         let full = self.queue_is_full();
         self.update_client(id, |client, env| client.queue(full, env));

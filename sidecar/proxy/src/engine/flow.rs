@@ -3,6 +3,8 @@
 use ciphertoll_net::{Channel, Error, Reactor, Readiness, WatchedEvents};
 
 const KIND_BITS: u32 = 2;
+/// Reads of one side per turn.
+pub(super) const READS: usize = 16;
 
 #[derive(Clone, Copy, Default)]
 pub(super) struct Flow {

@@ -16,7 +16,6 @@ use super::mailbox::WorkerMessage;
 use super::shared_state::Discovery;
 use super::worker::Worker;
 use crate::log::Level;
-use crate::metrics::EXCLUSIVE_ACCESS;
 use crate::pool::{PoolAction, WorkerBound};
 use crate::protocol::{PoolKey, Protocol};
 use crate::refusal::Refusal;
@@ -282,7 +281,7 @@ impl<P: Protocol> Worker<P> {
         for id in self.servers.ids() {
             let Some(server) = self.servers.get(id) else { continue };
             if matches_database(&target, server.key.database()) && self.take_unused(id) {
-                self.close_server(id, EXCLUSIVE_ACCESS);
+                self.close_for_exclusive(id);
             }
         }
         self.exclusive.add(target, self.env.now);

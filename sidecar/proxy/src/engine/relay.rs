@@ -6,12 +6,9 @@ use ciphertoll_wire::session;
 
 use super::backend::{Activity, Backend};
 use super::client::Client;
-use super::flow::HeldBack;
+use super::flow::{HeldBack, READS};
 use crate::metrics::Counter;
 use crate::protocol::{FromClient, Protocol, ProtocolSession, SessionPhase, SettingsResult};
-
-/// Reads of one side per turn.
-const READS: usize = 16;
 
 /// What the worker must do after the client's bytes were passed on.
 pub(super) enum ToServer {

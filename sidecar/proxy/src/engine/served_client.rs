@@ -111,7 +111,7 @@ impl<P: Protocol> ServedClient<'_, P> {
     }
 
     /// A parked client takes its last connection again, which has been taken from the pool's list of kept ones. Fails only
-    /// if commands must be sent first, and this connection needs none.
+    /// if its settings must be sent first and cannot be encoded.
     pub(super) fn resume(&mut self) -> Result<(), session::Error> {
         let Some((_, request)) = self.client.take_waiting() else { return Ok(()) };
         self.start_session(request, AcquiredState::SameClient).map_err(|(_, error)| error)
@@ -169,6 +169,9 @@ impl<P: Protocol> ServedClient<'_, P> {
             return ServedStep::Server(BackendStep::Lost(Some(error)));
         }
         match outcome {
+            ToServer::Waits if self.session().is_some_and(ProtocolSession::awaits_nothing) => {
+                self.later(DeferredWork::Server(self.server_id))
+            }
             ToServer::Waits => ServedStep::wait(),
             ToServer::More => self.later(DeferredWork::Client(self.client_id)),
             ToServer::Exclusive(processed) => ServedStep::Exclusive(processed),

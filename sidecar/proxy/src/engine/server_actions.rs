@@ -74,7 +74,7 @@ impl<P: Protocol> Worker<P> {
                     self.relay_to_client(id);
                 }
             }
-            BackendStep::Available => self.return_to_pool(id),
+            BackendStep::Available => self.command_done(id),
             BackendStep::Close(reason) => self.close_server(id, &reason),
             BackendStep::Lost(error) => self.server_lost(id, error.as_ref()),
             BackendStep::SendFailed(error) => self.send_failed(id, &error),
@@ -142,6 +142,7 @@ impl<P: Protocol> Worker<P> {
             self.agenda.check_unserved = true;
         }
         self.pool.with(|pool| pool.closed(key, id));
+        self.forget_without_connection(key);
         let was_known = self.env.protocol.discovery_key().is_none();
         self.env.protocol.connect_failed(error);
         if was_known && self.env.protocol.discovery_key().is_some() {
@@ -213,6 +214,32 @@ impl<P: Protocol> Worker<P> {
         }
     }
 
+    /// A command of the proxy is done: the connection is available.
+    fn command_done(&mut self, id: Id) {
+        if let Some(ServerConnection { key, stage: ServerStage::Open(backend), .. }) =
+            self.servers.get_mut(id)
+            && self.env.protocol.learn_again(key, &mut backend.state)
+        {
+            let key = key.clone();
+            self.share_learned(&key);
+        }
+        self.return_to_pool(id);
+    }
+
+    /// What was learned from connections of this key may be out of date, if none is open any more.
+    pub(super) fn forget_without_connection(&mut self, key: &P::Key) {
+        if !self.pool.read(|pool| pool.has_open(key)) && self.env.protocol.forget(key) {
+            self.share_learned(key);
+        }
+    }
+
+    /// Closes a connection for a command that needs exclusive access to its database, which may not exist afterwards.
+    pub(super) fn close_for_exclusive(&mut self, id: Id) {
+        let Some(key) = self.servers.get(id).map(|server| server.key.clone()) else { return };
+        self.close_server(id, EXCLUSIVE_ACCESS);
+        self.forget_without_connection(&key);
+    }
+
     /// Assigns an idle connection to the next client that waits, or adds it to the idle ones.
     pub(super) fn return_to_pool(&mut self, id: Id) {
         if let Some(reason) = self.discard_reason(id) {
@@ -229,9 +256,7 @@ impl<P: Protocol> Worker<P> {
         match self.pool.with(|pool| pool.release(&server.key, id)) {
             Some(client) if client.thread() == self.shared.thread => self.assign(client, id),
             Some(client) => self.send_server(id, client),
-            None if self.exclusive.has(server.key.database(), self.env.now) => {
-                self.close_server(id, EXCLUSIVE_ACCESS);
-            }
+            None if self.exclusive.has(server.key.database(), self.env.now) => self.close_for_exclusive(id),
             // An idle connection can also be evicted for clients of another key.
             None => self.agenda.check_unserved = true,
         }
@@ -249,21 +274,16 @@ impl<P: Protocol> Worker<P> {
 
     /// Keeps a connection without a reset for its client, unless another client waits for one.
     pub(super) fn keep_server(&mut self, client: Id, id: Id, context: P::ResetContext) {
-        if let Some(key) = self.start_keeping(client, id, context) {
-            self.offer_kept(id, &key, context);
-        }
-    }
-
-    /// Makes a connection that is kept for its client available to other clients, too.
-    pub(super) fn offer_kept(&mut self, id: Id, key: &P::Key, context: P::ResetContext) {
+        let Some(key) = self.start_keeping(client, id, context) else { return };
         // With diagnostics it is available to its client only, until the time for keeping it is over.
-        if !self.env.protocol.holds_diagnostics(&context) {
-            let is_kept = self.pool.with(|pool| pool.keep(key, id));
-            if !is_kept {
-                self.env.metrics().steals.increment();
-            }
-            self.kept(id, is_kept);
+        if self.servers.open(id).is_some_and(Backend::is_held) {
+            return;
         }
+        let is_kept = self.pool.with(|pool| pool.keep(&key, id));
+        if !is_kept {
+            self.env.metrics().steals.increment();
+        }
+        self.kept(id, is_kept);
     }
 
     /// Releases a connection whose client has left in no transaction.
@@ -356,10 +376,9 @@ impl<P: Protocol> Worker<P> {
     /// Takes a kept connection. Returns false if another worker has reserved it: the message is on its way.
     pub(super) fn take_kept(&mut self, id: Id) -> bool {
         let Some(server) = self.servers.get(id) else { return false };
-        let context = self.servers.open(id).and_then(Backend::kept_context);
         // A connection that is available to its client only is not in the pool's list.
-        let is_for_client_only = context.is_some_and(|context| self.env.protocol.holds_diagnostics(&context));
-        is_for_client_only || self.pool.with(|pool| pool.take_kept(&server.key, id))
+        let is_held = self.servers.open(id).is_some_and(Backend::is_held);
+        is_held || self.pool.with(|pool| pool.take_kept(&server.key, id))
     }
 
     /// A connection has ended or is unusable: its client is told.
@@ -387,6 +406,7 @@ impl<P: Protocol> Worker<P> {
             }
         }
         self.pool.with(|pool| pool.closed(&server.key, Some(id)));
+        self.forget_without_connection(&server.key);
         self.agenda.check_unserved = true;
     }
 

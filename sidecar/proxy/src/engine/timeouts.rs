@@ -1,7 +1,5 @@
 //! Timeouts, checked a few times per second, which is precise enough for all of them.
 
-use std::time::Duration;
-
 use ciphertoll_net::Error;
 
 use super::backend::ServerExpiry;
@@ -10,9 +8,6 @@ use super::worker::Worker;
 use crate::protocol::{PendingKill, Protocol, ProtocolSession};
 use crate::refusal::Refusal;
 use crate::slab::Id;
-
-/// How long a connection is kept before it is reset, so that the next client need not wait for the reset.
-const KEEP_TIME: Duration = Duration::from_secs(1);
 
 impl<P: Protocol> Worker<P> {
     pub(super) fn tick(&mut self) {
@@ -47,7 +42,7 @@ impl<P: Protocol> Worker<P> {
     fn tick_server(&mut self, id: Id) {
         let Some(server) = self.servers.get(id) else { return };
         let is_gone = |client| self.clients.get(client).is_none();
-        match server.tick(&self.env, KEEP_TIME, is_gone) {
+        match server.tick(&self.env, is_gone) {
             ServerExpiry::None => {}
             ServerExpiry::ConnectTimedOut => {
                 let (key, seconds) = (server.key.clone(), self.env.limits.connect.as_secs());

@@ -373,7 +373,12 @@ impl ProtocolCommand for InternalCommand {
     ) -> SessionResult<Response<CommandOutcome>> {
         Ok(match Self::step(self, input, &mut backend.initial_state)? {
             Response::NeedInput => Response::NeedInput,
-            Response::Done(ResetOutcome::Restored) => Response::Done(CommandOutcome::Idle),
+            Response::Done(ResetOutcome::Restored) => {
+                if let Some(status) = self.reset_status() {
+                    backend.record_status(status);
+                }
+                Response::Done(CommandOutcome::Idle)
+            }
             Response::Done(ResetOutcome::OtherDatabase) => Response::Done(CommandOutcome::Unusable(
                 "a client has chosen a database, and the login had none",
             )),

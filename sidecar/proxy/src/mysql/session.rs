@@ -3,8 +3,8 @@
 use ciphertoll_wire::mysql::ok::OkPacket;
 use ciphertoll_wire::mysql::relay::{
     ConnectionState, ConnectionStatements, Diagnostics, InitialState, InitialStateQuery, KillCommand,
-    KillReplacement, KillStatement, MySqlRelay, OpenState, ServerProduct, SessionRestore, StateTracking,
-    TextEncoding,
+    KillReplacement, KillStatement, MySqlRelay, OpenState, ServerProduct, SessionRestore, SettingFlags,
+    StateTracking, TextEncoding, begins_with_reset, first_command_bytes,
 };
 use ciphertoll_wire::mysql::server::write_ok;
 use ciphertoll_wire::mysql::sql::Remains;
@@ -26,7 +26,7 @@ pub struct BackendState {
     pub capabilities: Capabilities,
     /// The server's ID of the connection.
     pub connection_id: u32,
-    /// Status flags at the start of a session.
+    /// Status flags at the start of a session: those of the login, until the server reports others to the proxy.
     pub status: u16,
     pub database: Option<String>,
     /// The initial state of sessions; `None` until the first one has queried it.
@@ -61,6 +61,8 @@ pub struct ClientSession {
     pub(super) is_logging_in: bool,
     /// The server has received something from the client.
     pub(super) needs_reset: bool,
+    /// The server has refused settings that the client has set on another connection.
+    pub(super) has_refused_settings: bool,
     pub(super) mode: PoolingMode,
     pub(super) login_context: Option<LoginContext>,
 }
@@ -89,6 +91,11 @@ impl BackendState {
             reset,
             remains: Remains::Nothing,
         }
+    }
+
+    /// The server reports the status of a session that has its initial state.
+    pub(super) fn record_status(&mut self, status: u16) {
+        self.status = SettingFlags::of(status).in_status(self.status);
     }
 
     /// Whether the server is asked to report changes of the state.
@@ -149,6 +156,7 @@ impl ClientSession {
             command: None,
             login_sequence: request.sequence,
             needs_reset: false,
+            has_refused_settings: false,
             mode: PoolingMode::Session(registration),
             login_context: request.login_context.clone(),
         }))
@@ -200,6 +208,7 @@ impl ClientSession {
         let settings_result = match initial_state_query.step(rest) {
             Ok(Response::NeedInput) => return Ok(SettingsResult::None),
             Ok(Response::Done(initial_state)) => {
+                backend.record_status(initial_state_query.status());
                 backend.initial_state = Some(initial_state);
                 self.is_logging_in = false;
                 SettingsResult::Applied
@@ -243,6 +252,10 @@ impl ClientSession {
     fn leave(&self, backend: &mut BackendState) -> Release<ReleasedState> {
         match self.release_action() {
             Release::Reset(_) if let Some(reason) = self.relay.ends_with_client() => Release::Close(reason),
+            // Its client would take it again, without its settings.
+            Release::Reset(_) if self.has_refused_settings => {
+                Release::Close("the server has refused settings of its client")
+            }
             // For its client it is in another state than the one to be restored.
             Release::Reset(_) if self.has_no_database() => {
                 Release::Close("the server has refused the default database of its client")
@@ -302,6 +315,14 @@ impl ProtocolSession for ClientSession {
         Ok(FromServer { skip_bytes, settings_result, pass_bytes, ..FromServer::default() })
     }
 
+    fn is_full(&self) -> bool {
+        let awaits_reset = match &self.mode {
+            PoolingMode::Session(_) => false,
+            PoolingMode::Transaction(pooled) => pooled.follower.awaits_reset(),
+        };
+        awaits_reset || self.relay.is_full()
+    }
+
     fn departure(&self) -> Departure {
         self.relay.departure()
     }
@@ -313,6 +334,17 @@ impl ProtocolSession for ClientSession {
     fn refuse(&self, refusal: &Refusal, out: &mut Vec<u8>) {
         let sequence = if self.is_logging_in { self.login_sequence } else { self.relay.next_sequence() };
         refusal::write(refusal, sequence, out);
+    }
+
+    fn refuse_command(&mut self, refusal: &Refusal, input: &[u8], out: &mut Vec<u8>) -> Option<usize> {
+        let PoolingMode::Transaction(pooled) = &mut self.mode else { return None };
+        let bytes = first_command_bytes(input)?;
+        if begins_with_reset(input) && pooled.session_state.has_settings() {
+            pooled.session_state.clear_settings();
+            return Some(0);
+        }
+        self.refuse(refusal, out);
+        Some(bytes)
     }
 
     fn query_settings(&mut self, backend: &BackendState, to_server: &mut Vec<u8>) -> SessionResult<()> {

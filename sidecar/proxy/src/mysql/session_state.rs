@@ -1,15 +1,18 @@
 //! The state that moves with a client from one connection to the next.
 
 use ciphertoll_wire::mysql::relay::{
-    ClientStatements, ContextSwitch, Diagnostics, InitialState, NoDatabase, SessionRestore, SettingFlags,
-    SocketLimits, TextContext, setting,
+    ClientStatements, ContextSwitch, Diagnostics, InitialState, NAMES, NoDatabase, SessionRestore,
+    SettingFlags, SocketLimits, TextContext, setting,
 };
+use ciphertoll_wire::mysql::sql::CHARACTER_SETS;
 use ciphertoll_wire::mysql::{Capabilities, Error};
 
 use super::connection_ids::RegisteredClient;
 
 /// Settings recorded for a session; with more, the session is pinned.
 const MAX_SETTINGS: usize = 64;
+/// Removes what `SHOW WARNINGS` would return, on MariaDB because it names a table.
+const FORGET_WARNINGS: &str = "DO (SELECT 1 FROM (SELECT 1) t)";
 
 /// The state of a session that is replayed on another connection.
 #[derive(Debug)]
@@ -23,11 +26,15 @@ pub(super) struct SessionState {
     pub(super) database: Option<String>,
     /// Names and values; `None` is NULL.
     settings: Vec<(String, Option<String>)>,
+    /// The collation of the last `SET NAMES`, which results have, too, until `character_set_results` is set.
+    names: Option<String>,
+    /// Whether setting them leaves warnings.
+    pub(super) settings_warn: bool,
     /// Its last `COM_SET_OPTION`.
     pub(super) option: Option<u16>,
     /// The value of `LAST_INSERT_ID()`.
     pub(super) insert_id: Option<u64>,
-    /// The flags that the client was told last.
+    /// The flags of its session.
     pub(super) flags: SettingFlags,
     /// Diagnostics that it has left on its last connection.
     pub(super) diagnostics: Diagnostics,
@@ -56,6 +63,8 @@ impl SessionState {
             statements: ClientStatements::default(),
             database: None,
             settings: Vec::new(),
+            names: None,
+            settings_warn: false,
             option: None,
             insert_id: None,
             flags: SettingFlags::of(status),
@@ -67,9 +76,28 @@ impl SessionState {
     /// Records a setting, behind the others: what was set later may have changed what was set before.
     pub(super) fn record_setting(&mut self, name: &str, value: Option<String>) -> Result<(), Unportable> {
         TextContext::set(&mut self.statements.context, name, value.clone());
+        if name == CHARACTER_SETS[1] {
+            self.names = None;
+        }
         self.settings.retain(|(known, _)| known != name);
         self.settings.push((name.to_owned(), value));
         if self.settings.len() > MAX_SETTINGS { Err(Unportable("too many settings")) } else { Ok(()) }
+    }
+
+    /// The settings recorded last are those of a `SET NAMES`.
+    pub(super) fn record_names(&mut self) {
+        let collation = self.settings.iter().find(|(name, _)| name == CHARACTER_SETS[2]);
+        self.names = collation.and_then(|(_, value)| value.clone());
+    }
+
+    pub(super) fn has_settings(&self) -> bool {
+        !self.settings.is_empty()
+    }
+
+    /// The flags on a connection whose sessions start with this status, after a replay.
+    pub(super) fn replayed_flags(&self, status: u16) -> SettingFlags {
+        let is_set = |wanted: &str| self.settings.iter().any(|(name, _)| name == wanted);
+        SettingFlags::of(status).with_settings_of(self.flags, is_set)
     }
 
     /// The limits of the socket after a replay.
@@ -91,6 +119,7 @@ impl SessionState {
     pub(super) fn clear_settings(&mut self) {
         TextContext::reset_settings(&mut self.statements.context);
         self.settings.clear();
+        (self.names, self.settings_warn) = (None, false);
         self.insert_id = None;
     }
 
@@ -128,9 +157,14 @@ impl SessionState {
         }
         let insert_id = self.insert_id.map(|id| id.to_string());
         let settings = self.settings.iter().map(|(name, value)| (name.as_str(), value.as_deref()));
-        let all = settings.chain(insert_id.as_deref().map(|id| ("last_insert_id", Some(id))));
+        let names = self.names.as_deref().map(|collation| (NAMES, Some(collation)));
+        let all = names.into_iter().chain(settings);
+        let all = all.chain(insert_id.as_deref().map(|id| ("last_insert_id", Some(id))));
         if let Some(statement) = setting(all) {
             restore.statement(&statement, to_server)?;
+        }
+        if self.settings_warn {
+            restore.statement(FORGET_WARNINGS, to_server)?;
         }
         if let Some(option) = self.option {
             restore.option(option, to_server);

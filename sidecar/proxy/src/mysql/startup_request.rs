@@ -23,6 +23,8 @@ const COMPRESSIONS: [Capabilities; 2] = [Capabilities::COMPRESS, Capabilities::Z
 const MAX_NAME_BYTES: usize = 1024;
 /// Sequence number of the first packet of a response.
 const FIRST_ANSWER: u8 = 1;
+/// A connection is acquired for a command when so much of it has arrived, or all.
+const MAX_AWAITED_BYTES: usize = 1 << 14;
 /// `ER_QUERY_INTERRUPTED`.
 pub(super) const INTERRUPTED: ErrPacket<'static> =
     ErrPacket { code: 1317, sql_state: *b"70100", message: b"Query execution was interrupted" };
@@ -141,10 +143,17 @@ impl ProtocolRequest for Box<StartupRequest> {
         self.clear_query_kill();
         match input {
             _ if begins_with_quit(input) => FirstInput::Terminate,
-            // A header and the command. The server refuses an empty command.
-            [_, _, _, _, _, ..] | [0, 0, 0, _] => FirstInput::Command,
+            [a, b, c, _, arrived @ ..] => {
+                let length = u32::from_le_bytes([*a, *b, *c, 0]) as usize;
+                let is_here = arrived.len() >= length.min(MAX_AWAITED_BYTES);
+                if is_here { FirstInput::Command } else { FirstInput::Incomplete }
+            }
             _ => FirstInput::Incomplete,
         }
+    }
+
+    fn take_unanswered(&mut self, input: &[u8]) -> usize {
+        self.session_state.as_mut().map_or(0, |session_state| session_state.statements.close_all(input))
     }
 
     fn pending_kill(&self) -> PendingKill {

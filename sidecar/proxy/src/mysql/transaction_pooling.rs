@@ -7,7 +7,7 @@ use ciphertoll_wire::mysql::relay::{
     MySqlRelay, Reply, RestoredSession, ServerProduct, SessionChanges, SessionFollower, SessionReset,
     SessionRestore, StatusFlags, TextEncoding, Transaction, encode_refusal, first_command_bytes, restorable,
 };
-use ciphertoll_wire::mysql::sql::{DefaultDatabase, Remains};
+use ciphertoll_wire::mysql::sql::{CHARACTER_SETS, DefaultDatabase, Remains};
 use ciphertoll_wire::mysql::{Error, Response};
 use ciphertoll_wire::relay::Goodbye;
 
@@ -45,13 +45,19 @@ impl TransactionPooling {
         if done.reset == SessionReset::Yes {
             self.session_state.clear_settings();
             self.context = ContextState::Known;
-            self.pin = PinState::None;
             self.queries.retain(|query| *query == PendingQuery::Database);
+            if std::mem::take(&mut self.pin) != PinState::None {
+                // A reset leaves the default database, which may have been dropped.
+                self.add_query(PendingQuery::Database);
+            }
             InitialState::changed_by_reset()
                 .for_each(|name| self.add_query(PendingQuery::Setting(name.to_owned())));
         }
         if let Some(reason) = done.effects.pin {
             self.pin.set(reason);
+        }
+        if done.diagnostics_of_settings == Diagnostics::Some {
+            self.session_state.settings_warn = true;
         }
         for name in done.effects.settings {
             self.add_query(PendingQuery::Setting(name));
@@ -84,12 +90,18 @@ impl TransactionPooling {
             // The query has replaced the diagnostics of the client's statement. MariaDB's are left: it uses no table.
             self.diagnostics = Diagnostics::None;
         }
+        let has = |set: &str| {
+            queries.iter().any(|query| matches!(query, PendingQuery::Setting(name) if name == set))
+        };
+        let has_set_names = CHARACTER_SETS.into_iter().all(has);
         let Some(values) = restored.values else {
             self.context = ContextState::Unknown;
             return self.pin.set(NOT_REPORTED);
         };
         for (query, value) in queries.into_iter().zip(values) {
-            let Some(value) = restorable(value) else {
+            let is_database = query == PendingQuery::Database;
+            let value = if is_database { value.map(|digits| unhex(&digits)).transpose() } else { Ok(value) };
+            let Some(value) = value.ok().and_then(restorable) else {
                 self.context = ContextState::Unknown;
                 self.pin.set(NOT_PORTABLE);
                 continue;
@@ -116,6 +128,9 @@ impl TransactionPooling {
                 }
             }
         }
+        if has_set_names {
+            self.session_state.record_names();
+        }
     }
 
     fn record_setting(&mut self, name: &str, value: Option<String>, backend: &BackendState) {
@@ -123,6 +138,10 @@ impl TransactionPooling {
             && value.as_deref().is_some_and(|set| TextEncoding::of(set) == TextEncoding::Ambiguous)
         {
             self.pin.set(MIXED);
+        }
+        // It is about the last row that the server's session has inserted.
+        if name == "sql_auto_is_null" && value.as_deref().is_some_and(|set| !matches!(set, "0" | "OFF")) {
+            self.pin.set("sql_auto_is_null");
         }
         if let Err(Unportable(reason)) = self.session_state.record_setting(backend.product.name(name), value)
         {
@@ -140,11 +159,11 @@ impl ClientSession {
         connection_ids: &ConnectionIds,
         to_server: &mut Vec<u8>,
     ) -> Result<Box<Self>, Box<StartFailed<Box<StartupRequest>>>> {
-        let session_state = request.session_state.take().unwrap_or_else(|| {
+        let mut session_state = request.session_state.take().unwrap_or_else(|| {
             let registration = connection_ids.register(request.connection_id, None);
             Box::new(SessionState::new(registration, backend.status))
         });
-        let begun = begin(&session_state, acquired, backend, to_server);
+        let begun = begin(&mut session_state, acquired, backend, to_server);
         let kill = session_state.registration.pending_kill();
         session_state.registration.clear_query_kill();
         let (initial_state_query, command) = match begun {
@@ -179,6 +198,7 @@ impl ClientSession {
             is_logging_in: (initial_state_query.is_some() || has_settings) && !session_state.was_greeted,
             initial_state_query,
             needs_reset: acquired == AcquiredState::SameClient || has_settings,
+            has_refused_settings: false,
             command,
             login_sequence: request.sequence,
             login_context: request.login_context.clone(),
@@ -212,6 +232,14 @@ impl ClientSession {
         }
     }
 
+    /// The initial state of the connection has been read, before the client's first command.
+    fn begin_with_flags(&mut self, backend: &BackendState) {
+        if let PoolingMode::Transaction(pooled) = &mut self.mode {
+            pooled.session_state.flags = pooled.session_state.replayed_flags(backend.status);
+            pooled.follower.begin_with(pooled.session_state.flags);
+        }
+    }
+
     pub(super) fn pooled_from_client(
         &mut self,
         input: &[u8],
@@ -239,7 +267,10 @@ impl ClientSession {
         let rest = &input[processed.pass_bytes + processed.drop_bytes..];
         if let Some(own) = followed.needs {
             self.prepare_missing(own, backend, &mut processed)?;
-        } else if processed.drop_bytes == 0 && processed.goodbye == Goodbye::None {
+        } else if processed.drop_bytes == 0
+            && processed.goodbye == Goodbye::None
+            && !pooled.follower.awaits_reset()
+        {
             if let Some((kill, bytes)) = self.translate_kill(rest, backend, &mut processed.insert)?
                 && let PoolingMode::Transaction(pooled) = &mut self.mode
             {
@@ -311,6 +342,7 @@ impl ClientSession {
         self.relay.raise_remains(Remains::Anything);
         let (initial_state, of_login) = (backend.initial_state.as_ref(), backend.database.as_deref());
         let switch = match pooled.session_state.context_switch(own, initial_state, of_login) {
+            _ if pooled.follower.has_no_database() => Err(NotInContext),
             None => Ok(None),
             Some(Ok(switch)) if pooled.context == ContextState::Known => Ok(Some(switch)),
             Some(_) => Err(NotInContext),
@@ -344,6 +376,7 @@ impl ClientSession {
         }
         if matches!(processed.settings_result, SettingsResult::Applied) {
             self.check_character_set(backend);
+            self.begin_with_flags(backend);
         }
         let mut rest = &input[skip_bytes..];
         if self.command.is_some() {
@@ -391,6 +424,7 @@ impl ClientSession {
             }
             Err(error @ Error::Server { .. }) if purpose == CommandPurpose::Settings => {
                 self.command = None;
+                self.has_refused_settings = true;
                 *settings_result = SettingsResult::Refused(error.into());
                 return Ok(Some(purpose));
             }
@@ -497,7 +531,7 @@ impl ClientSession {
                 return self.prepare(own, backend, to_server);
             }
         }
-        if backend.product == ServerProduct::MySql {
+        if backend.product == ServerProduct::MySql && pooled.diagnostics == Diagnostics::Some {
             // The query would replace the error for which the client may ask.
             pooled.queries.retain(|query| *query != PendingQuery::InsertIdAfterError);
         }
@@ -506,7 +540,8 @@ impl ClientSession {
         if !pooled.queries.is_empty() {
             let expression = |query: &PendingQuery| match query {
                 PendingQuery::Setting(name) => format!("@@{}", backend.product.name(name)),
-                PendingQuery::Database => "DATABASE()".to_owned(),
+                // Results may have a character set that lacks characters of the name.
+                PendingQuery::Database => "HEX(DATABASE())".to_owned(),
                 PendingQuery::InsertId | PendingQuery::InsertIdAfterError => "LAST_INSERT_ID()".to_owned(),
             };
             restore.values(&pooled.queries.iter().map(expression).collect::<Vec<_>>(), to_server)?;
@@ -515,6 +550,14 @@ impl ClientSession {
         self.command = Some((CommandPurpose::QueryValues, restore));
         Ok(())
     }
+}
+
+/// The value shows no hexadecimal digits.
+struct NoDigits;
+
+fn unhex(digits: &[u8]) -> Result<Vec<u8>, NoDigits> {
+    let pairs = digits.chunks(2).map(|pair| u8::from_str_radix(str::from_utf8(pair).ok()?, 16).ok());
+    pairs.collect::<Option<_>>().ok_or(NoDigits)
 }
 
 fn written(err: &ErrPacket<'_>) -> Vec<u8> {
@@ -526,7 +569,7 @@ fn written(err: &ErrPacket<'_>) -> Vec<u8> {
 type FirstCommands = (Option<InitialStateQuery>, Option<(CommandPurpose, SessionRestore)>);
 
 fn begin(
-    session_state: &SessionState,
+    session_state: &mut SessionState,
     acquired: AcquiredState,
     backend: &BackendState,
     to_server: &mut Vec<u8>,
@@ -534,6 +577,7 @@ fn begin(
     if acquired == AcquiredState::SameClient {
         return Ok((None, None));
     }
+    session_state.flags = session_state.replayed_flags(backend.status);
     let initial_state_query = query_initial_state(backend, to_server)?;
     let purpose = match session_state.replay_risk() {
         ReplayRisk::Nothing => return Ok((initial_state_query, None)),

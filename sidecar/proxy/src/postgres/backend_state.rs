@@ -13,7 +13,7 @@ use crate::protocol::CancelToken;
 /// The length of `BackendKeyData` and `ReadyForQuery`.
 pub(super) const READY_BYTES: usize = 13 + 6;
 /// Settings that the server reports and that clients cannot change.
-pub(super) const FIXED: [&str; 6] = [
+const FIXED: [&str; 6] = [
     "server_version",
     "server_encoding",
     "is_superuser",
@@ -21,6 +21,11 @@ pub(super) const FIXED: [&str; 6] = [
     "integer_datetimes",
     "in_hot_standby",
 ];
+
+/// Whether clients cannot change a setting that the server reports.
+pub(super) fn is_fixed(name: &[u8]) -> bool {
+    FIXED.iter().any(|fixed| name.eq_ignore_ascii_case(fixed.as_bytes()))
+}
 
 /// What the server has reported about a connection, and what its sessions have done to it since its reset.
 pub struct BackendState {
@@ -35,6 +40,8 @@ pub struct BackendState {
     pub(crate) custom_settings: u64,
     /// Whether a session may have used temporary tables. Then `temp_buffers` cannot be set any more.
     pub(super) may_have_temporary: bool,
+    /// Whether `base` has changed since the protocol was told.
+    pub(super) has_new_base: bool,
     pub(super) commit: PipelinedCommit,
     /// For cancel requests.
     pub(crate) cancel: Option<(u32, CancelKey)>,
@@ -84,6 +91,7 @@ impl BackendState {
             remains: Remains::Nothing,
             custom_settings: 0,
             may_have_temporary: false,
+            has_new_base: false,
             cancel: None,
             greeting: Greeting::default(),
         }

@@ -8,6 +8,7 @@ mod protocol;
 mod recent_logins;
 mod session;
 mod startup_request;
+mod transaction_pooling;
 
 pub use backend_state::BackendState;
 pub use client_handshake::{ClientHandshake, CredentialStore};

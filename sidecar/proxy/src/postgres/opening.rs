@@ -81,6 +81,8 @@ impl Opening {
                 (settings, Some(command))
             }
         };
+        // The last client's is closed in front of this client's commands.
+        backend.prepared.forget_unnamed();
         backend.remains = Remains::Nothing;
         backend.record_set(settings.iter().map(|(name, _)| name.as_str()));
         for (name, value) in &settings {

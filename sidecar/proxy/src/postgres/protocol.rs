@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use ciphertoll_wire::postgres::command::encode_terminate;
-use ciphertoll_wire::postgres::relay::InternalCommand;
+use ciphertoll_wire::postgres::relay::{InternalCommand, TimeLimit};
 use ciphertoll_wire::postgres::sql::Remains;
 use ciphertoll_wire::postgres::{
     ChannelBinding, Parameters, PostgresConnect, PostgresLogin, PostgresTlsMode, TransactionStatus,
@@ -68,6 +68,14 @@ impl Postgres {
         }
     }
 
+    fn forget_parameters(&mut self, key: &PostgresKey) -> bool {
+        let was_known = self.known_parameters.remove(key).is_some();
+        if was_known {
+            self.recent_logins.clear();
+        }
+        was_known
+    }
+
     /// The end of a login; `None` if only the server can tell what it is.
     fn early_greeting(&self, key: &PostgresKey, request: &StartupRequest) -> Option<Greeting> {
         let known = self.known_parameters.get(key)?;
@@ -125,7 +133,8 @@ impl Protocol for Postgres {
     type Session = ClientSession;
     type Command = InternalCommand;
     type ResetContext = ResetContext;
-    type Learned = (PostgresKey, Parameters);
+    /// Without parameters, other workers forget theirs.
+    type Learned = (PostgresKey, Option<Parameters>);
 
     const SENDS_FIRST: bool = false;
     const CANCEL_BY: CancelBy = CancelBy::Token;
@@ -196,11 +205,28 @@ impl Protocol for Postgres {
     }
 
     fn learned(&self, key: &PostgresKey) -> Option<Self::Learned> {
-        self.known_parameters.get(key).map(|known| (key.clone(), known.clone()))
+        Some((key.clone(), self.known_parameters.get(key).cloned()))
     }
 
     fn learn(&mut self, (key, known): Self::Learned) {
-        self.remember_parameters(key, known);
+        match known {
+            Some(known) => self.remember_parameters(key, known),
+            None => {
+                self.forget_parameters(&key);
+            }
+        }
+    }
+
+    fn learn_again(&mut self, key: &PostgresKey, backend: &mut BackendState) -> bool {
+        let is_new = std::mem::take(&mut backend.has_new_base) && self.pooling == Pooling::Transaction;
+        if is_new {
+            self.remember_parameters(key.clone(), backend.base.clone());
+        }
+        is_new
+    }
+
+    fn forget(&mut self, key: &PostgresKey) -> bool {
+        self.forget_parameters(key)
     }
 
     fn handshake(&mut self, auth: ClientAuth) -> ClientHandshake {
@@ -311,7 +337,8 @@ impl Protocol for Postgres {
     ) -> SessionResult<InternalCommand> {
         backend.prepared.clear();
         backend.remains = Remains::Nothing;
-        Ok(InternalCommand::reset(context.transaction, to_server)?)
+        let time_limit = if context.has_short_timeout { TimeLimit::MayBeShort } else { TimeLimit::Long };
+        Ok(InternalCommand::reset(context.transaction, time_limit, to_server)?)
     }
 
     fn accepts(&self, backend: &BackendState, request: &StartupRequest) -> bool {
@@ -359,6 +386,7 @@ impl ProtocolCommand for InternalCommand {
                 // Others are reported after the server's configuration has changed.
                 if backend.base.digest() != backend.parameters.digest() {
                     backend.base = backend.parameters.clone();
+                    backend.has_new_base = true;
                 }
                 Response::Done(CommandOutcome::Idle)
             }

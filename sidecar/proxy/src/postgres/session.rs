@@ -2,17 +2,17 @@
 
 use ciphertoll_wire::Response;
 use ciphertoll_wire::postgres::relay::{
-    ClientBytes, ConnectionState, ConnectionStatements, Followed, InternalCommand, PostgresRelay,
-    ServerBytes, SessionFollower, first_command_bytes,
+    ClientBytes, ConnectionState, InternalCommand, PostgresRelay, ServerBytes, first_command_bytes,
 };
 use ciphertoll_wire::postgres::server::{Report, write_error, write_parameter_status, write_ready_for_query};
-use ciphertoll_wire::postgres::sql::{Discard, Effects, ReadingChange, Remains, SetConfig};
+use ciphertoll_wire::postgres::sql::Remains;
 use ciphertoll_wire::postgres::{Error, Parameters, Severity, TextEncoding, TransactionStatus};
 use ciphertoll_wire::relay::Departure;
 
-use super::backend_state::{BackendState, FIXED, Greeting, ResetContext};
+use super::backend_state::{BackendState, Greeting, ResetContext};
 use super::opening::{CommandPurpose, Opening};
 use super::startup_request::StartupRequest;
+use super::transaction_pooling::{CUSTOM_SETTING, TransactionPooling};
 use crate::protocol::{
     AcquiredState, CancelToken, Detached, FromClient, FromServer, PinState, ProtocolSession, Release,
     SessionPhase, SessionResult, SettingsResult, StartFailed,
@@ -47,23 +47,6 @@ enum OpeningState {
     NotRefused,
     /// The client has been told, and the server skips its commands, or has not received any.
     Refused,
-}
-
-#[derive(Debug)]
-struct TransactionPooling {
-    request: StartupRequest,
-    acquired: AcquiredState,
-    follower: SessionFollower,
-    pin: PinState,
-    /// Settings that may have changed and that the server does not report.
-    unreported: Vec<Vec<u8>>,
-    /// Why the connection must be closed when the client leaves.
-    ends_with_client: Option<&'static str>,
-    /// How often the server has refused to tell their values.
-    failed_queries: u32,
-    /// The version of the reported settings that was recorded, see [`Parameters::changes`].
-    changes: u64,
-    was_reported: bool,
 }
 
 impl ClientSession {
@@ -116,25 +99,19 @@ impl ClientSession {
     ) -> Result<Box<Self>, Box<StartFailed<StartupRequest>>> {
         let opening = match acquired {
             AcquiredState::Reset => Opening::set(&request, backend, to_server),
-            AcquiredState::ResetPending => Opening::take_over(&request, backend, to_server),
-            AcquiredState::SameClient => Ok(Opening { needs_reset: true, ..Opening::default() }),
+            AcquiredState::SameClient if !request.lacks_login_settings => {
+                Ok(Opening { needs_reset: true, ..Opening::default() })
+            }
+            AcquiredState::SameClient | AcquiredState::ResetPending => {
+                Opening::take_over(&request, backend, to_server)
+            }
         };
         let opening = match opening {
             Ok(opening) => opening,
             Err(error) => return Err(Box::new(StartFailed { request, error: error.into() })),
         };
         let process_id = request.process_id;
-        let pooled = TransactionPooling {
-            request,
-            follower: SessionFollower::default(),
-            acquired,
-            pin: PinState::None,
-            unreported: Vec::new(),
-            ends_with_client: None,
-            failed_queries: 0,
-            changes: backend.parameters.changes(),
-            was_reported: false,
-        };
+        let pooled = TransactionPooling::new(request, acquired, backend);
         let mut session = Self::new(opening, Some(pooled));
         if let Some(process_id) = process_id {
             session.record_process_id(backend, process_id);
@@ -187,8 +164,13 @@ impl ClientSession {
             (Ok(Response::Done(_)), CommandPurpose::ResetFirst) if !self.relay.is_held() => {
                 SettingsResult::None
             }
-            (Ok(Response::Done(_)), CommandPurpose::Settings | CommandPurpose::ResetFirst) => {
+            (Ok(Response::Done(_)), purpose @ (CommandPurpose::Settings | CommandPurpose::ResetFirst)) => {
                 self.began_with = Some(backend.parameters.digest());
+                if let Some(pooled) = &mut self.pooled
+                    && purpose == CommandPurpose::Settings
+                {
+                    pooled.request.confirm_login(&backend.parameters);
+                }
                 SettingsResult::Applied
             }
             (Ok(Response::Done(_)), CommandPurpose::QueryValues) => {
@@ -209,7 +191,9 @@ impl ClientSession {
             }
             (Err(error), _) => return Err(error),
         };
-        backend.prepared.forget_unnamed();
+        if !matches!(self.command, Some((CommandPurpose::QueryValues, _))) {
+            backend.prepared.forget_unnamed();
+        }
         self.relay.release_hold();
         self.command = None;
         Ok(settings_result)
@@ -327,6 +311,11 @@ impl ProtocolSession for ClientSession {
         self.relay.is_full() || self.pooled.as_ref().is_some_and(|pooled| pooled.follower.is_waiting())
     }
 
+    fn awaits_nothing(&self) -> bool {
+        let is_idle = || self.relay.connection_state() == ConnectionState::Clean(TransactionStatus::Idle);
+        self.pooled.is_some() && self.has_input && is_idle()
+    }
+
     fn departure(&self) -> Departure {
         if self.opening_state == OpeningState::Refused {
             return Departure::Now;
@@ -385,9 +374,14 @@ impl ProtocolSession for ClientSession {
     ) -> SessionResult<Detached<StartupRequest, ResetContext>> {
         let digest = backend.parameters.digest();
         let release = self.released(backend)?;
-        let Some(TransactionPooling { mut request, acquired, was_reported, .. }) = self.pooled else {
+        let Some(TransactionPooling { mut request, acquired, was_reported, lacks_login_settings, .. }) =
+            self.pooled
+        else {
             return Ok(Detached { request: None, release });
         };
+        if !matches!(release, Release::Unsent(_)) {
+            request.lacks_login_settings = lacks_login_settings;
+        }
         let is_told = self.opening_state == OpeningState::NotRefused
             && (acquired != AcquiredState::SameClient || was_reported);
         if is_told {
@@ -458,7 +452,7 @@ impl ClientSession {
         }
         Ok(match self.relay.connection_state() {
             ConnectionState::Clean(transaction) => {
-                let of_pooled = pooled.is_some_and(|pooled| pooled.request.has_short_timeout());
+                let of_pooled = pooled.is_some_and(TransactionPooling::may_have_short_timeout);
                 let has_short_timeout = self.has_short_timeout || of_pooled;
                 Release::Reset(ResetContext {
                     transaction,
@@ -468,85 +462,6 @@ impl ClientSession {
             }
             ConnectionState::Unknown(reason) => Release::Close(reason),
         })
-    }
-}
-
-impl TransactionPooling {
-    fn followed<'a>(&'a mut self, prepared: &'a mut ConnectionStatements) -> Followed<'a> {
-        Followed { follower: &mut self.follower, statements: &mut self.request.statements, prepared }
-    }
-
-    fn record_effects(&mut self, effects: Effects, backend: &BackendState) {
-        if effects.discard == Discard::All {
-            self.unreported = self.request.clear_settings();
-            self.pin = PinState::None;
-        }
-        if let Some(reason) = effects.pin {
-            self.pin.set(reason);
-        }
-        let is_known = self.pin == PinState::None && effects.calls_set_config == SetConfig::No;
-        if !is_known && effects.may_define_custom() {
-            self.ends_with_client = Some(CUSTOM_SETTING);
-        }
-        // What is set for a transaction does not change what the session has.
-        let is_unknown =
-            |name: &[u8]| std::str::from_utf8(name).is_ok_and(|name| self.request.value(name).is_none());
-        let custom = effects.local_custom.into_iter().filter(|name| is_unknown(name));
-        let reported = |name: &[u8]| backend.parameters.get(name).is_some();
-        let changed = effects.settings.into_iter().filter(|name| !reported(name));
-        self.unreported.extend(changed.chain(custom));
-    }
-
-    fn record_reported(&mut self, backend: &BackendState) {
-        self.changes = backend.parameters.changes();
-        self.was_reported = true;
-        for (name, value) in backend.parameters.iter() {
-            let is_fixed = FIXED.iter().any(|fixed| name.eq_ignore_ascii_case(fixed.as_bytes()));
-            let desired = std::str::from_utf8(name).ok().and_then(|name| self.request.value(name));
-            let desired = desired.map(str::as_bytes).or_else(|| backend.base.get(name));
-            if is_fixed || desired == Some(value) {
-                continue;
-            }
-            if self.request.record_setting(name, value).is_err() {
-                self.pin.set(NOT_PORTABLE);
-            }
-        }
-    }
-
-    /// A setting that the server does not report has changed: prepared statements keep the meaning that they were prepared
-    /// with.
-    fn check_statements(&mut self, setting: &[u8], prepared: &ConnectionStatements) {
-        let statements = &mut self.request.statements;
-        let change = ReadingChange::of_setting(setting);
-        if statements.depend_on(change) {
-            statements.forget_dependent(change, prepared);
-            self.pin.set("a setting on which the meaning of its prepared statements depends");
-        }
-    }
-
-    /// The settings stay unknown: they are queried again, or the client keeps its connection.
-    fn record_failed_query(&mut self, error: &Error) {
-        self.failed_queries += 1;
-        // The client's timeout, or a cancel request.
-        let is_cancelled = matches!(error, Error::Server { sqlstate, .. } if sqlstate == "57014");
-        if !is_cancelled || self.failed_queries == MAX_QUERIES {
-            self.pin.set(NOT_READABLE);
-        }
-    }
-
-    fn record_values(&mut self, values: Vec<Option<Vec<u8>>>, prepared: &ConnectionStatements) {
-        self.failed_queries = 0;
-        for (name, value) in std::mem::take(&mut self.unreported).iter().zip(values) {
-            let Some(value) = value else { continue };
-            let before = std::str::from_utf8(name).ok().and_then(|name| self.request.value(name));
-            let is_new = before.map(str::as_bytes) != Some(&value);
-            if self.request.record_setting(name, &value).is_err() {
-                self.pin.set(NOT_PORTABLE);
-            }
-            if is_new {
-                self.check_statements(name, prepared);
-            }
-        }
     }
 }
 
@@ -564,12 +479,6 @@ fn write_answers(refusal: &Refusal, count: usize, out: &mut Vec<u8>) -> Result<(
 fn refuse(input: &[u8], insert: Vec<u8>) -> FromServer {
     FromServer { skip_bytes: input.len(), insert, phase: SessionPhase::CanDetach, ..FromServer::default() }
 }
-
-const CUSTOM_SETTING: &str = "a custom setting";
-const NOT_PORTABLE: &str = "a setting that cannot be set on another connection";
-const NOT_READABLE: &str = "a setting whose value the server does not tell";
-/// How often the values of settings are queried while the query is cancelled.
-const MAX_QUERIES: u32 = 3;
 
 /// Whether the server has refused a command and awaits the next one.
 fn awaits_commands(error: &Error) -> bool {

@@ -7,14 +7,16 @@ use std::collections::{BTreeSet, HashSet};
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 
-use ciphertoll_wire::postgres::relay::{ClientStatements, first_command_bytes, has_answered_message};
+use ciphertoll_wire::postgres::relay::{
+    ClientStatements, FirstMessage, first_command_bytes, first_message, has_answered_message,
+};
 use ciphertoll_wire::postgres::server::{
     Report, StartupMessage, write_error, write_negotiate_protocol_version, write_ready_for_query,
 };
 use ciphertoll_wire::postgres::startup::PROTOCOL_3_0;
 use ciphertoll_wire::postgres::{Parameters, Severity, TransactionStatus};
 
-use super::backend_state::{BackendState, FIXED};
+use super::backend_state::{BackendState, is_fixed};
 use crate::protocol::{FirstInput, ProtocolRequest};
 use crate::refusal::Refusal;
 
@@ -24,17 +26,42 @@ const NAME: &str = "application_name";
 const MAX_NAME_BYTES: usize = 63;
 /// Settings recorded for a session; with more, the session is pinned.
 const MAX_CHANGED: usize = 64;
-/// The setting of which a value may name a part only.
+/// The setting with which commands may wait for the transactions of others.
+const DEFERRABLE: &str = "default_transaction_deferrable";
+/// A value of this setting may name only a part of it.
 const DATE_STYLE: &str = "DateStyle";
 /// The setting that determines how all others are encoded.
 const ENCODING: &str = "client_encoding";
 /// The setting that may take away the right to set others.
 const ROLE: &str = "role";
+/// The setting that a server ignores in a login, if it is a user that the client may be.
+const USER: &str = "session_authorization";
+/// Settings that every role may set, except those that every server reports, which are not looked up here.
+const FOR_ALL_ROLES: [&str; 14] = [
+    ROLE,
+    "search_path",
+    "statement_timeout",
+    "lock_timeout",
+    "transaction_timeout",
+    "idle_in_transaction_session_timeout",
+    IDLE_TIMEOUT,
+    "default_transaction_isolation",
+    "default_transaction_read_only",
+    "work_mem",
+    "row_security",
+    "client_min_messages",
+    "extra_float_digits",
+    "bytea_output",
+];
+/// Former names of settings, which servers accept.
+const FORMER_NAMES: [(&str, &str); 2] = [("sort_mem", "work_mem"), ("vacuum_mem", "maintenance_work_mem")];
 /// The time limits of the commands that set the others.
 const TIMEOUTS: [&str; 2] = ["statement_timeout", "transaction_timeout"];
+/// The time limit of a session without a command.
+const IDLE_TIMEOUT: &str = "idle_session_timeout";
 
 /// What a startup message asks for. Clients that send the same message share it.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StartupParameters {
     /// The message's bytes, to recognize equal ones.
     pub(super) message: Box<[u8]>,
@@ -52,6 +79,8 @@ pub struct StartupRequest {
     pub parameters: Arc<StartupParameters>,
     /// Settings that the session has changed since; they take precedence.
     changed: Vec<(String, String)>,
+    /// Whether the client's last connection lacks settings of the login, because of a `DISCARD ALL`.
+    pub(crate) lacks_login_settings: bool,
     pub(crate) statements: ClientStatements,
     /// Digest of the settings that the proxy last sent to the client.
     pub(crate) sent_digest: u64,
@@ -72,13 +101,14 @@ impl StartupParameters {
                 "options" => in_options = value,
                 // Protocol options, which were negotiated away.
                 name if name.starts_with("_pq_.") => {}
-                _ => settings.push((name, value)),
+                _ => settings.push((present_name(name), value)),
             }
         }
         let user = user.filter(|user| !user.is_empty());
         let user = user.ok_or_else(|| Refusal::new(Refusal::WHO, "the startup message names no user"))?;
         // The server reads the options first.
         let mut settings = last_values(options(&in_options)?.into_iter().chain(settings).collect());
+        settings.retain(|(name, _)| !name.eq_ignore_ascii_case(USER));
         settings.sort_by_key(|(name, _)| place(name));
         let database = database.filter(|name| !name.is_empty());
         Ok(Self {
@@ -94,7 +124,8 @@ impl StartupParameters {
 impl StartupRequest {
     pub fn new(parameters: Arc<StartupParameters>) -> Self {
         let (changed, statements) = (Vec::new(), ClientStatements::default());
-        Self { parameters, changed, statements, sent_digest: 0, process_id: None }
+        let (lacks_login_settings, sent_digest, process_id) = (false, 0, None);
+        Self { parameters, changed, lacks_login_settings, statements, sent_digest, process_id }
     }
 
     /// The settings that differ from `parameters`, in the order in which they are set.
@@ -121,8 +152,7 @@ impl StartupRequest {
         let mut settings = owned(self.differing(&backend.parameters));
         for (name, value) in backend.parameters.changed_from(&backend.base) {
             let name = std::str::from_utf8(name).ok()?;
-            let is_fixed = FIXED.iter().any(|fixed| name.eq_ignore_ascii_case(fixed));
-            if is_fixed || self.value(name).is_some() {
+            if is_fixed(name.as_bytes()) || self.value(name).is_some() {
                 continue;
             }
             settings.push((name.to_owned(), String::from_utf8(value.to_vec()).ok()?));
@@ -131,13 +161,30 @@ impl StartupRequest {
         Some(settings)
     }
 
+    /// The server has accepted the settings of the login. They get the values that it reports: in its spelling, and with the
+    /// parts of a `DateStyle` that the login leaves to the server.
+    pub(crate) fn confirm_login(&mut self, reported: &Parameters) {
+        let confirmed = |(name, value): &(String, String)| {
+            let reported = std::str::from_utf8(reported.get(name.as_bytes())?).ok()?;
+            let is_other = reported != value && reported.is_ascii() && find(&self.changed, name).is_none();
+            is_other.then(|| (name.clone(), reported.to_owned()))
+        };
+        let settings = &self.parameters.settings;
+        if settings.iter().any(|setting| confirmed(setting).is_some()) {
+            let confirmed =
+                |setting: &(String, String)| confirmed(setting).unwrap_or_else(|| setting.clone());
+            let settings = settings.iter().map(confirmed).collect();
+            self.parameters = Arc::new(StartupParameters { settings, ..(*self.parameters).clone() });
+        }
+    }
+
     pub(crate) fn record_setting(&mut self, name: &[u8], value: &[u8]) -> Result<(), Unportable> {
         // Values are replayed before the encoding is set, so they must be the same in every encoding.
         let text = |bytes: &[u8]| {
             let text = String::from_utf8(bytes.to_vec()).ok().filter(|text| text.is_ascii());
             text.ok_or(Unportable)
         };
-        let (name, value) = (text(name)?, text(value)?);
+        let (name, value) = (present_name(text(name)?), text(value)?);
         self.changed.retain(|(known, _)| !known.eq_ignore_ascii_case(&name));
         if find(&self.parameters.settings, &name) != Some(value.as_str()) {
             self.changed.push((name, value));
@@ -145,18 +192,29 @@ impl StartupRequest {
         if self.changed.len() > MAX_CHANGED { Err(Unportable) } else { Ok(()) }
     }
 
-    /// Why its connection cannot be handed on, whatever the client sends.
-    pub(crate) fn ends_with_client(&self) -> Option<&'static str> {
-        self.value("seed").map(|_| "a seed")
+    /// Whether setting all of these again may need the rights of another role than the login's: the session has a role, or one
+    /// of them is the role.
+    pub(crate) fn may_need_role(&self, names: &[Vec<u8>]) -> bool {
+        let is_role = |name: &Vec<u8>| name.eq_ignore_ascii_case(ROLE.as_bytes());
+        let is_for_all =
+            |name: &Vec<u8>| FOR_ALL_ROLES.iter().any(|known| name.eq_ignore_ascii_case(known.as_bytes()));
+        let has_role = || self.value(ROLE).is_some_and(|role| role != "none") || names.iter().any(is_role);
+        !names.iter().all(is_for_all) && has_role()
     }
 
-    /// Whether it has a time limit for commands of less than a second.
+    /// Why its connection cannot be handed on, whatever the client sends.
+    pub(crate) fn ends_with_client(&self) -> Option<&'static str> {
+        // Also a reset waits for the transactions of others then, if they are also serializable and read-only by default.
+        let is_deferrable = || self.value(DEFERRABLE).is_some_and(|value| value != "off");
+        self.value("seed").map(|_| "a seed").or_else(|| is_deferrable().then_some(DEFERRABLE))
+    }
+
+    /// Whether it may have a time limit for commands of less than a second, or has any for an idle session. With the
+    /// latter, the server could end the connection before the next client's reset.
     pub(crate) fn has_short_timeout(&self) -> bool {
-        TIMEOUTS.iter().filter_map(|name| self.value(name)).any(|value| {
-            let number = value.trim().trim_end_matches("ms").trim_end();
-            // 0 is no limit. Servers show limits in the largest unit that divides them.
-            number.len() <= 3 && number.parse::<u32>().is_ok_and(|number| number > 0)
-        })
+        let may_end_when_idle =
+            self.value(IDLE_TIMEOUT).is_some_and(|value| !matches!(value.trim(), "" | "0" | "0ms"));
+        may_end_when_idle || TIMEOUTS.iter().filter_map(|name| self.value(name)).any(may_be_short)
     }
 
     /// Whether its search path has the schema of temporary tables.
@@ -199,11 +257,13 @@ impl ProtocolRequest for StartupRequest {
     }
 
     fn first_input(&self, input: &[u8]) -> FirstInput {
-        match input {
-            [b'X', ..] => FirstInput::Terminate,
-            // A message type and a length.
-            [_, _, _, _, _, ..] => FirstInput::Command,
-            _ => FirstInput::Incomplete,
+        if input.starts_with(b"X") {
+            return FirstInput::Terminate;
+        }
+        match first_message(input) {
+            FirstMessage::Incomplete => FirstInput::Incomplete,
+            FirstMessage::Ignored(bytes) => FirstInput::Ignored(bytes),
+            FirstMessage::Command => FirstInput::Command,
         }
     }
 
@@ -235,6 +295,27 @@ pub(crate) struct Unportable;
 fn find<'a>(settings: &'a [(String, String)], name: &str) -> Option<&'a str> {
     let found = settings.iter().find(|(known, _)| known.eq_ignore_ascii_case(name));
     found.map(|(_, value)| value.as_str())
+}
+
+/// Whether this setting is a time limit of commands.
+pub(crate) fn limits_commands(name: &[u8]) -> bool {
+    TIMEOUTS.iter().any(|known| name.eq_ignore_ascii_case(known.as_bytes()))
+}
+
+/// Whether a time limit may be shorter than a second: also one that is not written as an integer with or without a unit.
+fn may_be_short(limit: &str) -> bool {
+    let limit = limit.trim();
+    let unit = limit.trim_start_matches(|digit: char| digit.is_ascii_digit());
+    let number = &limit[..limit.len() - unit.len()];
+    match (number, unit.trim_start()) {
+        // No limit, and none at all.
+        ("0", "" | "ms" | "s" | "min" | "h" | "d") | ("", "") => false,
+        // It may be octal.
+        (number, _) if number.starts_with('0') => true,
+        (number, "" | "ms") => number.len() <= 3,
+        (number, "s" | "min" | "h" | "d") => number.is_empty(),
+        _ => true,
+    }
 }
 
 /// The place of a setting among all that are set together: within one place, the client's order is kept.
@@ -314,9 +395,15 @@ fn options(text: &str) -> Result<Vec<(String, String)>, Refusal> {
             );
             return Err(Refusal::new(Refusal::UNSUPPORTED, message));
         };
-        settings.push((name.replace('-', "_"), value.to_owned()));
+        settings.push((present_name(name.replace('-', "_")), value.to_owned()));
     }
     Ok(settings)
+}
+
+/// The name by which the server knows a setting.
+fn present_name(name: String) -> String {
+    let known = FORMER_NAMES.iter().find(|(former, _)| name.eq_ignore_ascii_case(former));
+    known.map_or(name, |(_, present)| (*present).to_owned())
 }
 
 /// Of settings that are given more than once, the last, as on the server.

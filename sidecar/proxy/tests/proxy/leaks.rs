@@ -185,7 +185,8 @@ fn unknown_state(fixture: &mut Fixture) {
             while !matches!(raw.message(), Ok((b'G', _))) {}
             raw.send(b"d\0\0\0\x061\n");
         },
-        |raw| raw.send(b"Q\0\0\0\xffSELECT"),
+        // A shorter message is held back until it is complete.
+        |raw| raw.send(b"Q\0\0\x50\0SELECT"),
     ];
     for leave in leave_functions {
         let before = backend(&proxy);

@@ -14,6 +14,7 @@ mod fixture;
 mod leaks;
 mod limits;
 mod meanings;
+mod moved_settings;
 mod mysql;
 mod operations;
 mod own_messages;
@@ -65,6 +66,7 @@ fn postgres() -> Vec<Trial> {
         Topic::new("transactions", TRANSACTION, &transactions::CASES),
         Topic::new("transactions", TRANSACTION, &parked::CASES),
         Topic::new("transactions", TRANSACTION, &meanings::CASES),
+        Topic::new("transactions", TRANSACTION, &moved_settings::CASES),
         Topic::new("transactions", BOTH, &own_messages::CASES),
         Topic::new("transactions", TRANSACTION, &own_messages::OF_TRANSACTIONS),
         Topic::new("transactions", BOTH, &server_behaviour::CASES),

@@ -1,13 +1,19 @@
 //! Prepared statements mean what they meant when their client prepared them, on every connection.
 
+use ciphertoll_wire::postgres::command::{encode_parse, encode_sync};
+
 use crate::Case;
 use crate::cases::one;
 use crate::fixture::{Fixture, Proxy, RawClient};
-use crate::transactions::{prepare, run};
+use crate::transactions::{execute, prepare, run};
 
-pub(crate) const CASES: [Case; 2] = [
+pub(crate) const CASES: [Case; 6] = [
     ("constants are read with the settings of their first preparation", constants),
     ("a transaction does not fail for a statement that it does not use", unused),
+    ("a lock on the table of a statement that a text does not use delays no text", locked),
+    ("a CREATE DATABASE that was prepared in another time zone is executed", apart),
+    ("the unnamed statement survives a change of a setting", unnamed),
+    ("an EXECUTE has the error of its statement", errors),
 ];
 
 /// 9 hours before UTC.
@@ -100,4 +106,78 @@ fn unused(fixture: &mut Fixture) {
         assert!(raw.answer().iter().any(|(kind, _)| *kind == b'D'), "{sql}: the row is lost");
         drop(raw);
     }
+}
+
+fn locked(fixture: &mut Fixture) {
+    let (proxy, mut control) = (fixture.proxy(&["--pool-size", "1"]), fixture.control());
+    control
+        .query("DROP TABLE IF EXISTS busy; CREATE TABLE busy (d date); GRANT ALL ON busy TO PUBLIC")
+        .expect("a table");
+    let mut other = proxy.client();
+    for sql in
+        ["DISCARD ALL", "RESET ALL", "DO 'BEGIN END'", "SET xmloption = content", "SELECT 1 AS U&\"a\""]
+    {
+        let mut raw = client(&proxy);
+        prepare(&mut raw, "s", "SELECT FROM busy WHERE d > '2020-01-01'");
+        one(&mut other, "SELECT 1");
+        control.query("BEGIN; LOCK TABLE busy").expect("a lock");
+        ask(&mut raw, sql);
+        control.query("ROLLBACK").expect("the end");
+        drop(raw);
+    }
+}
+
+fn apart(fixture: &mut Fixture) {
+    let (proxy, mut control) = (fixture.proxy(&["--pool-size", "1"]), fixture.control());
+    control.query("DROP DATABASE IF EXISTS made").expect("no database");
+    control.query(&format!("ALTER ROLE {} CREATEDB", proxy.user)).expect("a right");
+    let (mut raw, mut other) = (client(&proxy), proxy.client());
+    ask(&mut raw, "DROP TABLE IF EXISTS gone; CREATE TABLE gone (d date)");
+    prepare(&mut raw, "gone", "SELECT FROM gone WHERE d > '2020-01-01'");
+    ask(&mut raw, "DROP TABLE gone");
+    prepare(&mut raw, "s", "CREATE DATABASE made ENCODING 'UTF8' TEMPLATE template0");
+    ask(&mut raw, "SET TIME ZONE 'Asia/Tokyo'");
+    one(&mut other, "SELECT 1");
+    // Beside `ParameterStatus`, which may come after a move.
+    let mut kinds = |name| run(&mut raw, name).0.replace('S', "");
+    assert_eq!((kinds("gone"), kinds("s")), ("EZ".to_owned(), "2CZ".to_owned()));
+    prepare(&mut raw, "", "SHOW TimeZone");
+    assert_eq!(run(&mut raw, "").1, ["Asia/Tokyo"], "it is set back");
+    drop(raw);
+    control.query("DROP DATABASE made").expect("it is there");
+}
+
+fn unnamed(fixture: &mut Fixture) {
+    let proxy = fixture.proxy(&["--pool-size", "1"]);
+    let mut raw = client(&proxy);
+    prepare(&mut raw, "set", "SET work_mem = '5MB'");
+    // Executed in the batch of its `Parse`, so that nothing describes it.
+    let mut bytes = Vec::new();
+    encode_parse(&mut bytes, "", "SELECT 'unnamed'", &[]).expect("a statement");
+    execute(&mut bytes, "");
+    encode_sync(&mut bytes);
+    raw.send(&bytes);
+    raw.answer();
+    assert_eq!(run(&mut raw, "set").0, "2CZ");
+    assert_eq!(run(&mut raw, "").1, ["unnamed"]);
+}
+
+fn errors(fixture: &mut Fixture) {
+    let (proxy, mut control) = (fixture.proxy(&["--pool-size", "1"]), fixture.control());
+    let (mut raw, mut other) = (client(&proxy), proxy.client());
+    control
+        .query("DROP TABLE IF EXISTS gone; CREATE TABLE gone (n int); GRANT ALL ON gone TO PUBLIC")
+        .expect("a table");
+    prepare(&mut raw, "s", "SELECT n FROM gone");
+    one(&mut other, "SELECT 1");
+    control.query("DROP TABLE gone").expect("it is there");
+    ask(&mut raw, "BEGIN");
+    raw.query("EXECUTE s");
+    assert_eq!(RawClient::error_state(&raw.answer()).as_deref(), Some("42P01"));
+    raw.query("ROLLBACK; EXECUTE s");
+    assert_eq!(
+        RawClient::error_state(&raw.answer()).as_deref(),
+        Some("26000"),
+        "not that of the transaction"
+    );
 }

@@ -78,7 +78,9 @@ fn roles(fixture: &mut Fixture) {
         control.query(sql).expect("a role");
     }
     let (mut first, mut second) = (proxy.client(), proxy.client());
-    first.query("SET ROLE reader; RESET ROLE; SET log_duration = on; SET ROLE reader").expect("a role");
+    // The other way round, the client would be pinned.
+    first.query("SET log_duration = on").expect("a setting");
+    first.query("SET ROLE reader; RESET ROLE; SET ROLE reader").expect("a role");
     for _ in 0..2 {
         one(&mut second, "SELECT 1");
         assert_eq!(one(&mut first, "SELECT current_user || current_setting('log_duration')"), "readeron");

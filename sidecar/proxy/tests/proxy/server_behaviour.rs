@@ -117,6 +117,10 @@ fn databases(fixture: &mut Fixture) {
     encode_sync(&mut bytes);
     raw.send(&bytes);
     assert_eq!(RawClient::error_state(&raw.answer()), None);
+    for user in [&proxy.user, &second] {
+        let Err(error) = client_at(&proxy.socket(), user, "shop") else { panic!("the database is gone") };
+        assert!(error.to_string().contains("3D000"), "{error}");
+    }
     control.query(&format!("ALTER ROLE {} NOCREATEDB", proxy.user)).expect("as before");
     fs::write(&hba, rules).expect("ours to write");
     one(&mut control, "SELECT pg_reload_conf()");

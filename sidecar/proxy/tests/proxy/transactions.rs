@@ -8,7 +8,8 @@ use ciphertoll_net::Error;
 use ciphertoll_net::blocking::Client;
 use ciphertoll_wire::postgres::column::ValueFormat;
 use ciphertoll_wire::postgres::command::{
-    encode_bind, encode_close_statement, encode_execute, encode_parse, encode_query, encode_sync,
+    encode_bind, encode_close_statement, encode_copy_data, encode_copy_done, encode_copy_fail,
+    encode_execute, encode_flush, encode_parse, encode_query, encode_sync,
 };
 use ciphertoll_wire::postgres::startup::encode_cancel_request;
 use ciphertoll_wire::postgres::{CancelKey, Param};
@@ -19,7 +20,7 @@ use crate::cases::{one, try_one};
 use crate::fixture::{Fixture, Proxy, RawClient};
 use crate::operations::{admin_of, await_that, in_queue_time, samples};
 
-pub(crate) const CASES: [Case; 17] = [
+pub(crate) const CASES: [Case; 18] = [
     ("two clients share a connection", shared),
     ("a transaction keeps its connection", transaction),
     ("settings follow their client only", settings),
@@ -31,6 +32,7 @@ pub(crate) const CASES: [Case; 17] = [
     ("an old connection is not handed to another client", max_age),
     ("batches sent at once are answered in order on another connection", batches),
     ("an incomplete command holds no connection", incomplete_command),
+    ("messages that no server answers hold no connection", ignored_messages),
     ("DISCARD ALL unpins", discards),
     ("a waiting command is cancelled", cancel_waiting),
     ("input of any size waits for a connection", waiting_input),
@@ -243,19 +245,67 @@ fn incomplete_command(fixture: &mut Fixture) {
     first.answer();
     let mut bytes = Vec::new();
     encode_query(&mut bytes, "SELECT 'first'").expect("a command");
-    let (begin, rest) = bytes.split_at(3);
-    // Its last connection, the only one, is kept for it; then another client uses it.
-    first.send(begin);
     let mut second = proxy.client();
-    assert_eq!(one(&mut second, "SELECT 'second'"), "second");
-    first.send(rest);
-    assert_eq!(kinds_and_rows(&first.answer()).1, ["first"]);
-    assert_eq!(one(&mut second, "SELECT 'second'"), "second");
+    for at in [3, 9] {
+        let (begin, rest) = bytes.split_at(at);
+        // Its last connection, the only one, is kept for it; then another client uses it.
+        first.send(begin);
+        assert_eq!(one(&mut second, "SELECT 'second'"), "second");
+        first.send(rest);
+        assert_eq!(kinds_and_rows(&first.answer()).1, ["first"]);
+        assert_eq!(one(&mut second, "SELECT 'second'"), "second");
+        first.send(begin);
+        assert_eq!(one(&mut proxy.client(), "SELECT 'third'"), "third");
+        assert_eq!(one(&mut second, "SELECT 'second'"), "second");
+        first.send(rest);
+        assert_eq!(kinds_and_rows(&first.answer()).1, ["first"]);
+    }
+}
+
+/// What is left of a COPY that has failed, and a `Flush` without anything to flush.
+fn ignored_messages(fixture: &mut Fixture) {
+    let proxy = fixture.proxy(&["--pool-size", "1"]);
+    let mut control = fixture.control();
+    for sql in ["CREATE TABLE IF NOT EXISTS copied (n int)", "GRANT ALL ON copied TO PUBLIC"] {
+        control.query(sql).unwrap_or_else(|error| panic!("{sql}: {error}"));
+    }
+    let (mut first, mut second) = (proxy.raw(&[]), proxy.client());
+    first.answer();
+    // The COPY fails while the client sends more data.
+    first.query("COPY copied FROM STDIN");
+    assert_eq!(first.message().expect("an answer").0, b'G');
+    let mut data = Vec::new();
+    for line in [&b"not a number\n"[..], b"1\n"] {
+        encode_copy_data(&mut data, line).expect("short");
+    }
+    let (begin, rest) = data.split_at(data.len() - 1);
     first.send(begin);
-    assert_eq!(one(&mut proxy.client(), "SELECT 'third'"), "third");
-    assert_eq!(one(&mut second, "SELECT 'second'"), "second");
+    assert_eq!(RawClient::error_state(&first.answer()).as_deref(), Some("22P02"));
     first.send(rest);
-    assert_eq!(kinds_and_rows(&first.answer()).1, ["first"]);
+    assert_eq!(one(&mut second, "SELECT 'second'"), "second");
+    let encoders: [fn(&mut Vec<u8>); 4] = [
+        encode_flush,
+        encode_copy_done,
+        |out| encode_copy_fail(out, "no more").expect("short"),
+        |out| encode_copy_data(out, &vec![b'1'; 100_000]).expect("less than a gigabyte"),
+    ];
+    for encode in encoders {
+        let mut ignored = Vec::new();
+        encode(&mut ignored);
+        for at in [ignored.len() / 2, ignored.len()] {
+            let (begin, rest) = ignored.split_at(at);
+            first.query("SELECT 'first'");
+            first.answer();
+            first.send(begin);
+            one(&mut second, "BEGIN");
+            first.send(rest);
+            assert_eq!(one(&mut second, "SELECT 'second'"), "second");
+            one(&mut second, "COMMIT");
+            first.query("SELECT 'first'");
+            assert_eq!(kinds_and_rows(&first.answer()).1, ["first"]);
+            assert_eq!(one(&mut second, "SELECT 'second'"), "second");
+        }
+    }
 }
 
 fn pins(fixture: &mut Fixture) {

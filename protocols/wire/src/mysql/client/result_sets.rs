@@ -25,6 +25,7 @@ pub(crate) struct ResultSets {
     packets: PacketReader,
     row_limit_bytes: usize,
     state: State,
+    status: u16,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -81,7 +82,19 @@ pub(crate) enum RowEnds {
 impl ResultSets {
     pub(crate) fn new(kind: ResponseKind, capabilities: Capabilities) -> Self {
         let packets = PacketReader::for_response();
-        Self { kind, capabilities, packets, row_limit_bytes: MAX_MESSAGE_BYTES, state: State::Head }
+        Self {
+            kind,
+            capabilities,
+            packets,
+            row_limit_bytes: MAX_MESSAGE_BYTES,
+            state: State::Head,
+            status: 0,
+        }
+    }
+
+    /// The status flags at the end of the last result.
+    pub(crate) fn status(&self) -> u16 {
+        self.status
     }
 
     pub(crate) fn limit_rows(&mut self, limit_bytes: usize) {
@@ -236,6 +249,7 @@ impl ResultSets {
     }
 
     fn end_statement<'a>(&mut self, end: OkPacket) -> ResultEvent<'a> {
+        self.status = end.status;
         self.state = if end.more_results_exist() { State::Head } else { State::Ended };
         ResultEvent::Affected(end.affected_rows)
     }

@@ -29,6 +29,11 @@ impl MySqlRowsReader {
         Self { sets, rows: Vec::new(), partial: Vec::new(), held_bytes: 0, limit_bytes }
     }
 
+    /// The status flags at the end of the last result.
+    pub(crate) fn status(&self) -> u16 {
+        self.sets.status()
+    }
+
     /// Prepares for the next response.
     pub fn reset(&mut self) {
         self.sets.reset();

@@ -13,6 +13,7 @@ pub struct PrepareOk {
     pub statement_id: u32,
     pub params: u16,
     pub columns: u16,
+    pub warnings: u16,
 }
 
 impl PrepareOk {
@@ -35,7 +36,9 @@ impl PrepareOk {
         let statement_id = reader.u32()?;
         let columns = reader.u16()?;
         let params = reader.u16()?;
-        Ok(Self { statement_id, params, columns })
+        // A filler; the first servers of this protocol sent no warnings.
+        let warnings = if reader.is_empty() { 0 } else { reader.u8().and_then(|_| reader.u16())? };
+        Ok(Self { statement_id, params, columns, warnings })
     }
 
     pub fn encode(&self, out: &mut Vec<u8>) {
@@ -43,6 +46,7 @@ impl PrepareOk {
         out.extend_from_slice(&self.statement_id.to_le_bytes());
         out.extend_from_slice(&self.columns.to_le_bytes());
         out.extend_from_slice(&self.params.to_le_bytes());
-        out.extend_from_slice(&[0; 3]);
+        out.push(0);
+        out.extend_from_slice(&self.warnings.to_le_bytes());
     }
 }

@@ -12,7 +12,7 @@ use crate::{
             packet::PacketReader,
         },
         error::Error,
-        relay::settings::{quotable, setting, write_value},
+        relay::settings::{NAMES, quotable, setting, write_value},
         sql::effects::CHARACTER_SETS,
     },
     response::{Response, Row},
@@ -161,6 +161,11 @@ impl InitialStateQuery {
         Ok(Self { reader, database, tracking, outcome: None, packets })
     }
 
+    /// The status flags behind the values, which may differ from those of the login: `init_connect` was executed.
+    pub fn status(&self) -> u16 {
+        self.reader.status()
+    }
+
     /// Takes whole packets from the front of `input`. After [`Error::Server`] the connection awaits the next
     /// command and nothing was learned. After any other error the connection is unusable.
     pub fn step(&mut self, input: &mut &[u8]) -> Result<Response<InitialState>, Error> {
@@ -211,7 +216,12 @@ impl SettingValues {
     /// The statement that sets all of these values.
     pub(crate) fn set_statement(&self) -> String {
         let values = self.0.iter().map(Option::as_deref);
-        setting(SETTINGS.into_iter().zip(values)).unwrap_or_default()
+        setting(self.names().chain(SETTINGS.into_iter().zip(values))).unwrap_or_default()
+    }
+
+    /// The login is like a `SET NAMES`.
+    fn names(&self) -> impl Iterator<Item = (&str, Option<&str>)> {
+        std::iter::once((NAMES, self.0[1].as_deref()))
     }
 
     /// The statement that restores the values that a reset changes, given the values after a `reset`; `None`
@@ -226,7 +236,7 @@ impl SettingValues {
         let all = 0..SETTINGS.len();
         let loses_character_set = all.clone().any(|at| of_character_set(at) && is_lost(at));
         let lost = all.filter(|at| is_lost(*at) || loses_character_set && of_character_set(*at));
-        setting(lost.map(|at| (SETTINGS[at], self.0[at].as_deref())))
+        setting(self.names().chain(lost.map(|at| (SETTINGS[at], self.0[at].as_deref()))))
     }
 }
 

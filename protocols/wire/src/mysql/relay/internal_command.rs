@@ -47,6 +47,8 @@ pub struct InternalCommand {
     rows: MySqlRowsReader,
     refusal: Option<Error>,
     outcome: ResetOutcome,
+    /// The status flags behind the last OK.
+    status: u16,
 }
 
 /// The state of the session after the command.
@@ -150,7 +152,14 @@ impl InternalCommand {
             rows: initial_state::reader(capabilities),
             refusal: None,
             outcome: ResetOutcome::Restored,
+            status: 0,
         }
+    }
+
+    /// The status flags after a reset; `None` if the command resets nothing.
+    pub fn reset_status(&self) -> Option<u16> {
+        let is_reset = self.count > 1;
+        is_reset.then_some(self.status)
     }
 
     fn expect(&mut self, reply: ExpectedReply) {
@@ -203,7 +212,7 @@ impl InternalCommand {
             return Ok(Response::NeedInput);
         };
         refuse_err(payload)?;
-        OkPacket::parse_any(payload)?;
+        self.status = OkPacket::parse_any(payload)?.status;
         Ok(Response::Done(()))
     }
 

@@ -29,9 +29,10 @@ pub use prepared_statements::{ClientStatements, ConnectionStatements, UNKNOWN_ST
 pub use session_end::SocketLimits;
 pub use session_follower::{
     ClientBytes, Diagnostics, InsertIdQuery, Reply, ServerBytes, SessionChanges, SessionFollower,
-    SessionReset, SettingFlags, StatusFlags, begins_with_quit, first_command_bytes, has_answered_command,
+    SessionReset, SettingFlags, StatusFlags, begins_with_quit, begins_with_reset, first_command_bytes,
+    has_answered_command,
 };
 pub use session_restore::{RestoredSession, ServerProduct, SessionRestore, encode_refusal};
-pub use settings::{quotable, restorable, setting};
+pub use settings::{NAMES, quotable, restorable, setting};
 pub use text_context::{ContextSwitch, NoDatabase, TextContext};
 pub use traffic::{ConnectionState, MultiStatements, MySqlRelay, OpenState, Transaction};

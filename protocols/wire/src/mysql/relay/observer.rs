@@ -13,6 +13,7 @@ pub(crate) struct ResponseObserver {
     /// The last insert id of the current response.
     insert_id: u64,
     cursor: CursorState,
+    statuses: Statuses,
 }
 
 impl ResponseObserver {
@@ -22,6 +23,7 @@ impl ResponseObserver {
 
     pub(crate) fn record_ok(&mut self, end: OkPacket) {
         self.end = ResponseEnd::Ok(end);
+        self.statuses.add(end.status);
     }
 
     pub(crate) fn record_err(&mut self, code: u16) {
@@ -36,7 +38,8 @@ impl ResponseObserver {
 
     pub(crate) fn end_response(&mut self) {
         let (end, insert_id) = (std::mem::take(&mut self.end), std::mem::take(&mut self.insert_id));
-        self.completed.push(CompletedResponse { end, insert_id, cursor: std::mem::take(&mut self.cursor) });
+        let (cursor, statuses) = (std::mem::take(&mut self.cursor), std::mem::take(&mut self.statuses));
+        self.completed.push(CompletedResponse { end, insert_id, cursor, statuses });
     }
 }
 
@@ -46,6 +49,34 @@ pub(crate) struct CompletedResponse {
     /// 0 if none was reported.
     pub(crate) insert_id: u64,
     pub(crate) cursor: CursorState,
+    pub(crate) statuses: Statuses,
+}
+
+/// The status flags of all OKs and EOFs of a response.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Statuses {
+    /// Set in all of them.
+    all: u16,
+    /// Set in any of them.
+    any: u16,
+}
+
+impl Default for Statuses {
+    fn default() -> Self {
+        Self { all: u16::MAX, any: 0 }
+    }
+}
+
+impl Statuses {
+    fn add(&mut self, status: u16) {
+        self.all &= status;
+        self.any |= status;
+    }
+
+    /// The flags that were not always the same as in `status`.
+    pub(crate) fn differences(self, status: u16) -> u16 {
+        (!self.all & status) | (self.any & !status)
+    }
 }
 
 /// Whether a response has opened a cursor for its client.

@@ -16,6 +16,8 @@ const OVERHEAD_BYTES: usize = 256;
 pub const UNKNOWN_STATEMENT: u32 = 0;
 /// MariaDB's identifier of the last prepared statement.
 pub(crate) const LAST_STATEMENT: u32 = u32::MAX;
+/// A `COM_STMT_CLOSE` up to its statement identifier.
+const CLOSE: [u8; 5] = [5, 0, 0, 0, 0x19];
 
 /// The statements that a client has prepared and may use on any connection.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -155,6 +157,23 @@ impl ClientStatements {
         }
     }
 
+    /// Closes the statements that the commands at the front of `input` close, for a client without a connection. Returns
+    /// the length of these commands.
+    pub fn close_all(&mut self, input: &[u8]) -> usize {
+        let mut rest = input;
+        while let Some((number, behind)) = rest.strip_prefix(&CLOSE).and_then(<[u8]>::split_first_chunk) {
+            let own = match u32::from_le_bytes(*number) {
+                LAST_STATEMENT => self.last,
+                own => Some(own),
+            };
+            if let Some(own) = own {
+                self.remove(own);
+            }
+            rest = behind;
+        }
+        input.len() - rest.len()
+    }
+
     /// Stores the parameter types. Returns whether the limit allowed it.
     #[must_use]
     pub(crate) fn store_types(&mut self, own: u32, types: &[u8]) -> bool {
@@ -174,5 +193,38 @@ impl ClientStatements {
     pub(crate) fn clear(&mut self) {
         // Closed identifiers may still be in use by pipelined commands.
         *self = Self { newest: self.newest, context: Arc::clone(&self.context), ..Self::default() };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::mysql::codec::command::{encode_ping, encode_statement_close};
+
+    #[test]
+    fn closes_need_no_connection() {
+        let mut statements = ClientStatements::default();
+        let statement = || ClientStatement {
+            text: Some(b"SELECT 1".to_vec()),
+            effects: Arc::default(),
+            context: Arc::default(),
+            params: 0,
+            types: None,
+        };
+        let [first, second, third] = [(); 3].map(|()| statements.add(statement()));
+        let mut input = Vec::new();
+        for number in [first, 77, LAST_STATEMENT] {
+            encode_statement_close(&mut input, number);
+        }
+        let closes = input.len();
+        encode_ping(&mut input);
+        encode_statement_close(&mut input, second);
+        assert_eq!(statements.close_all(&input), closes);
+        let is_open = |own| statements.text(own).is_some();
+        assert_eq!([first, second, third].map(is_open), [false, true, false]);
+        // The rest of a command has not arrived.
+        assert_eq!(statements.close_all(&input[closes + 5..input.len() - 1]), 0);
+        assert_eq!(statements.close_all(&input[closes + 5..]), 9);
+        assert_eq!(statements.bytes(), 0);
     }
 }

@@ -19,8 +19,8 @@ use foldhash::{HashMap, HashSet};
 use crate::{
     mysql::{
         codec::{
+            change_user,
             command::{encode_ping, encode_statement_close},
-            ok::OkPacket,
             packet::{self, HEADER_BYTES, Header, MAX_PART_BYTES},
         },
         error::Error,
@@ -33,7 +33,7 @@ use crate::{
             },
             traffic::{ClientEvent, MySqlRelay},
         },
-        sql::effects::{DefaultDatabase, Effects, NextTransaction, TextReader},
+        sql::effects::{CHARACTER_SETS, DefaultDatabase, Effects, NextTransaction, TextReader},
     },
     relay::Goodbye,
 };
@@ -83,6 +83,8 @@ pub struct SessionChanges {
     pub reset: SessionReset,
     /// The diagnostics of the last command; `None` if no response was read.
     pub diagnostics: Option<Diagnostics>,
+    /// Whether a command that has changed settings left diagnostics.
+    pub diagnostics_of_settings: Diagnostics,
     /// Whether the server's last response reported the status flags. An ERR does not.
     pub status: StatusFlags,
 }
@@ -111,6 +113,12 @@ pub enum Diagnostics {
     #[default]
     None,
     Some,
+}
+
+impl Diagnostics {
+    fn of(warnings: u16) -> Self {
+        if warnings > 0 { Self::Some } else { Self::None }
+    }
 }
 
 /// Whether the session's status flags are known.
@@ -231,9 +239,14 @@ enum CommandAction {
 }
 
 impl SessionFollower {
-    /// `flags`: those that the client was told last.
+    /// `flags`: those of the session when its settings are restored.
     pub fn new(flags: SettingFlags) -> Self {
         Self { flags, ..Self::default() }
+    }
+
+    /// The same, before the first command.
+    pub fn begin_with(&mut self, flags: SettingFlags) {
+        self.flags = flags;
     }
 
     /// The flags that the server reported last.
@@ -262,6 +275,7 @@ impl SessionFollower {
                     client_bytes.pass_bytes += bytes;
                 }
                 ClientEvent::Header => client_bytes.pass_bytes += HEADER_BYTES,
+                ClientEvent::Command(_) if relay.is_full() || self.awaits_reset() => return Ok(client_bytes),
                 ClientEvent::Command(command) => {
                     let payload = &rest[HEADER_BYTES..];
                     client_bytes.reply = Reply::Expected;
@@ -314,7 +328,7 @@ impl SessionFollower {
                 let reply = if err.is_some() { Reply::Expected } else { Reply::None };
                 match err {
                     Some(err) => {
-                        relay.begin_refused(command)?;
+                        relay.begin_refused(command);
                         self.pending.push_back(PendingCommand::Refused(err));
                     }
                     None => drop(relay.begin_command(command, command.header.length)?),
@@ -410,9 +424,24 @@ impl SessionFollower {
         }
     }
 
-    /// A scanner for the client's next text, if no pending command may change how texts are read.
+    /// A scanner for the client's next text.
     fn reader(&mut self, statements: &ClientStatements) -> TextReader {
-        let changes = |effects: &Effects| effects.settings.iter().any(|name| name == "sql_mode");
+        if self.pending_sets("sql_mode", statements) {
+            self.changes.effects.pins("a command behind one that sets sql_mode");
+        }
+        let mut reader = TextReader::new(self.flags.escapes());
+        let character_set = CHARACTER_SETS[0];
+        if self.changes.effects.settings.iter().any(|name| name == character_set)
+            || self.pending_sets(character_set, statements)
+        {
+            reader.behind_character_set();
+        }
+        reader
+    }
+
+    /// Whether a pending command may change this setting.
+    fn pending_sets(&self, setting: &str, statements: &ClientStatements) -> bool {
+        let changes = |effects: &Effects| effects.settings.iter().any(|name| name == setting);
         let may_change = |pending: &PendingCommand| match pending {
             PendingCommand::Query(effects) | PendingCommand::Prepare { effects, .. } => {
                 effects.as_ref().is_some_and(changes)
@@ -424,10 +453,12 @@ impl SessionFollower {
                 .is_some_and(|statement| changes(&statement.effects)),
             _ => false,
         };
-        if self.pending.iter().any(may_change) {
-            self.changes.effects.pins("a command behind one that sets sql_mode");
-        }
-        TextReader::new(self.flags.escapes())
+        self.pending.iter().any(may_change)
+    }
+
+    /// Whether the next command waits for the answer to a `COM_RESET_CONNECTION`, which shows how texts are read then.
+    pub fn awaits_reset(&self) -> bool {
+        matches!(self.pending.back(), Some(PendingCommand::Reset))
     }
 
     /// Decides what to do with a command that starts. `payload` is the part that has arrived.
@@ -450,7 +481,7 @@ impl SessionFollower {
             return Ok(action);
         }
         let pending = match kind {
-            COM_QUIT => return Ok(CommandAction::Forward),
+            COM_QUIT | change_user::HEADER => return Ok(CommandAction::Forward),
             // COM_QUERY.
             0x03 => {
                 self.payload_reader = PayloadReader::Query(self.reader(statements));
@@ -484,13 +515,6 @@ impl SessionFollower {
         };
         self.pending.push_back(pending);
         Ok(CommandAction::Forward)
-    }
-
-    /// The server has reported the session's status to the proxy.
-    pub fn report_status(&mut self, ok: OkPacket) {
-        self.flags = SettingFlags::of(ok.status);
-        self.changes.status = StatusFlags::Reported;
-        self.transaction.report(ok);
     }
 
     /// Whether the server's last response reported the status flags.
@@ -558,6 +582,12 @@ pub fn has_answered_command(mut input: &[u8]) -> bool {
 /// Whether the bytes of an idle client start with a `COM_QUIT`.
 pub fn begins_with_quit(input: &[u8]) -> bool {
     matches!(packet::peek_header(input), Some((Header { length: 1, .. }, &[COM_QUIT, ..])))
+}
+
+/// Whether the bytes of an idle client start with a `COM_RESET_CONNECTION` or a `COM_CHANGE_USER`, which set its settings
+/// back.
+pub fn begins_with_reset(input: &[u8]) -> bool {
+    matches!(packet::peek_header(input), Some((_, &[0x1f | change_user::HEADER, ..])))
 }
 
 /// `COM_STMT_SEND_LONG_DATA` and `COM_STMT_CLOSE`.

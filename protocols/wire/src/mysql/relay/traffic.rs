@@ -30,7 +30,7 @@ use crate::{
     relay::{ClientInput, Departure, Goodbye},
 };
 
-/// Limit of commands that await a response. A client that reads responses stays below it.
+/// With more commands that await a response, the client's next one waits.
 const MAX_OUTSTANDING: usize = 4096;
 /// How much of a packet may be needed before it is forwarded: an OK up to its warnings.
 const MAX_START_BYTES: usize = 23;
@@ -192,7 +192,10 @@ impl MySqlRelay {
     /// must be replaced, see [`Self::replace_kill`].
     pub fn kill(&self, input: &[u8]) -> Option<(KillCommand, usize)> {
         let KillPolicy::HoldFrom(from) = self.kill_policy else { return None };
-        if !self.client_framer.is_between_messages() || self.client_payload == ClientPayload::File {
+        if self.is_full()
+            || !self.client_framer.is_between_messages()
+            || self.client_payload == ClientPayload::File
+        {
             return None;
         }
         let (header, payload) = packet::peek_header(input)?;
@@ -202,13 +205,14 @@ impl MySqlRelay {
         }
     }
 
-    /// Another command with the same kind of response is sent in place of [`Self::kill`].
+    /// Another command with the same kind of response, and otherwise the same text, is sent in place of [`Self::kill`].
     pub fn replace_kill(&mut self, input: &[u8]) -> Result<(), Error> {
+        let Some((header, payload)) = packet::peek_header(input) else { return Ok(()) };
+        let Some(command) = CommandStart::read(header, payload) else { return Ok(()) };
         let kill_policy = std::mem::replace(&mut self.kill_policy, KillPolicy::Forward);
-        let command =
-            packet::peek_header(input).and_then(|(header, payload)| CommandStart::read(header, payload));
-        let replaced = command.map_or(Ok(()), |command| self.start_command(command).map(drop));
+        let replaced = self.start_command(command).map(drop);
         self.kill_policy = kill_policy;
+        self.session_end.payload(&payload[..payload.len().min(header.length)], true);
         replaced
     }
 
@@ -223,7 +227,7 @@ impl MySqlRelay {
                 ClientEvent::Payload(bytes) => at += bytes,
                 ClientEvent::Header => at += HEADER_BYTES,
                 ClientEvent::Command(command) => {
-                    if self.must_hold(command.header, &rest[HEADER_BYTES..]) {
+                    if self.is_full() || self.must_hold(command.header, &rest[HEADER_BYTES..]) {
                         return Ok(ClientInput { pass_bytes: at, goodbye: Goodbye::None });
                     }
                     match self.start_command(command)? {
@@ -288,25 +292,27 @@ impl MySqlRelay {
             CommandKind::NoResponse => self.client_payload = ClientPayload::NoResponse,
             CommandKind::SetOption => {
                 self.statements = MultiStatements::Changed;
-                self.push_pending(ResponseState::Ok)?;
+                self.push_pending(ResponseState::Ok);
             }
-            CommandKind::WithResponse(response) => self.push_pending(response)?,
+            CommandKind::WithResponse(response) => self.push_pending(response),
         }
         Ok(Goodbye::None)
     }
 
     #[inline]
-    fn push_pending(&mut self, response: ResponseState) -> Result<(), Error> {
+    fn push_pending(&mut self, response: ResponseState) {
         self.client_payload = ClientPayload::Command;
         if self.current.is_none() {
             self.current = Some(response);
             self.next = FIRST_RESPONSE;
-        } else if self.later.len() < MAX_OUTSTANDING {
-            self.later.push_back(PendingResponse { response, next: FIRST_RESPONSE });
         } else {
-            return Err(Error::protocol("command", "too many commands await a response"));
+            self.later.push_back(PendingResponse { response, next: FIRST_RESPONSE });
         }
-        Ok(())
+    }
+
+    /// Whether too many responses are owed to read more commands.
+    pub fn is_full(&self) -> bool {
+        self.later.len() >= MAX_OUTSTANDING
     }
 
     /// Another packet of the client's message starts.

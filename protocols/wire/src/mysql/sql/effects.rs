@@ -10,9 +10,12 @@ use std::sync::LazyLock;
 
 use crate::mysql::sql::lexer::{Lexer, Token};
 use crate::words::WordSet;
+use parts::ClientEncoding;
 
 pub(crate) use crate::mysql::sql::lexer::Escapes;
-pub use parts::{DefaultDatabase, InsertId, NextTransaction, ReadsDiagnostics, Savepoints, StatementCount};
+pub use parts::{
+    Assignments, DefaultDatabase, InsertId, NextTransaction, ReadsDiagnostics, Savepoints, StatementCount,
+};
 
 /// Settings changed by one statement; more pin the connection.
 const MAX_SETTINGS: usize = 16;
@@ -20,7 +23,7 @@ const MAX_SETTINGS: usize = 16;
 const MAX_NAME_BYTES: usize = 64;
 
 /// The settings that define the encoding of a session's texts.
-pub(crate) const CHARACTER_SETS: [&str; 3] =
+pub const CHARACTER_SETS: [&str; 3] =
     ["character_set_client", "character_set_results", "collation_connection"];
 /// How transactions start. MariaDB uses other names, see `ServerProduct::name`.
 const TRANSACTIONS: [&str; 2] = ["transaction_isolation", "transaction_read_only"];
@@ -41,6 +44,7 @@ pub struct Effects {
     pub reads_diagnostics: ReadsDiagnostics,
     /// How many statements the text has. A single statement that fails has no effect.
     pub count: StatementCount,
+    pub assignments: Assignments,
 }
 
 impl Effects {
@@ -98,6 +102,9 @@ impl Effects {
 pub struct TextReader {
     lexer: Lexer,
     scanner: EffectsScanner,
+    encoding: ClientEncoding,
+    /// The last byte read.
+    last: u8,
 }
 
 /// The state after the tokens read so far.
@@ -199,17 +206,36 @@ enum SetItemState {
 impl TextReader {
     /// `escapes`: how the session treats backslashes.
     pub fn new(escapes: Escapes) -> Self {
-        Self { lexer: Lexer::new(escapes), scanner: EffectsScanner::default() }
+        Self {
+            lexer: Lexer::new(escapes),
+            scanner: EffectsScanner::default(),
+            encoding: ClientEncoding::Known,
+            last: 0,
+        }
+    }
+
+    /// The text comes behind a change of the client's character set to one that is not known yet.
+    pub(crate) fn behind_character_set(&mut self) {
+        self.encoding = ClientEncoding::Unknown;
     }
 
     pub fn read(&mut self, text: &[u8]) {
-        let Self { lexer, scanner } = self;
+        let Self { lexer, scanner, encoding, last } = self;
         lexer.read(text, &mut |token| scanner.token(&token));
+        let sets = |name: &String| name == CHARACTER_SETS[0];
+        if *encoding == ClientEncoding::Unknown || scanner.effects.settings.iter().any(sets) {
+            let before = std::iter::once(&*last).chain(text);
+            // In some character sets, these are the second byte of one character.
+            if before.zip(text).any(|(first, second)| !first.is_ascii() && matches!(second, b'\\' | b'`')) {
+                scanner.effects.pins("a text behind a change of its character set");
+            }
+        }
+        *last = text.last().copied().unwrap_or(*last);
     }
 
     /// Ends the text and returns its effects.
     pub fn end(mut self) -> Effects {
-        let Self { lexer, scanner } = &mut self;
+        let Self { lexer, scanner, .. } = &mut self;
         lexer.end(&mut |token| scanner.token(&token));
         std::mem::take(&mut scanner.effects)
     }
@@ -325,7 +351,8 @@ impl EffectsScanner {
                 self.effects.insert_id = InsertId::NotReported;
                 StatementState::Other
             }
-            (StatementState::Drop, b"database" | b"schema") => {
+            // `CREATE OR REPLACE DATABASE` drops the default database, and does not choose it again.
+            (StatementState::Create | StatementState::Drop, b"database" | b"schema") => {
                 self.effects.database = DefaultDatabase::MayDiffer;
                 StatementState::Other
             }
@@ -421,6 +448,7 @@ impl EffectsScanner {
             (SetItemState::Value { depth }, Token::Sign(b'(')) => *depth = depth.saturating_add(1),
             (SetItemState::Value { depth }, Token::Sign(b')')) => *depth = depth.saturating_sub(1),
             (SetItemState::Value { depth: 0 }, Token::Sign(b',')) => {
+                self.effects.assignments = Assignments::Several;
                 let before = if item.scope == Scope::None { item.before } else { item.scope };
                 item = SetItem { before, ..SetItem::default() };
             }
@@ -489,7 +517,11 @@ impl EffectsScanner {
                 }
                 self.effects.sets(TRANSACTIONS[usize::from(name.ends_with("read_only"))]);
             }
+            // The same setting by another name, or a part of it.
             "character_set_connection" => self.effects.sets("collation_connection"),
+            "character_set_server" => self.effects.sets("collation_server"),
+            "storage_engine" => self.effects.sets("default_storage_engine"),
+            "tmp_memory_table_size" => self.effects.sets("tmp_table_size"),
             "max_join_size" => {
                 self.effects.sets(name);
                 self.effects.sets("sql_big_selects");
@@ -515,9 +547,10 @@ static HARMLESS: LazyLock<WordSet> = LazyLock::new(|| {
     )
 });
 
-/// Settings that affect only this connection's next statement, or that read back another value than was set.
+/// Settings that affect only this connection's next statement, that read back another value than was set, or that other
+/// commands set, too.
 fn is_of_connection(name: &str) -> bool {
-    const NAMES: [&str; 13] = [
+    const NAMES: [&str; 15] = [
         "timestamp",
         "insert_id",
         "last_insert_id",
@@ -531,6 +564,9 @@ fn is_of_connection(name: &str) -> bool {
         "profiling",
         // It may be a string of digits, and be set to no number.
         "default_master_connection",
+        // A change of the default database sets them, too.
+        "character_set_database",
+        "collation_database",
         // It depends on the time zone, and on the moment at which that is set.
         "system_versioning_asof",
     ];

@@ -297,7 +297,7 @@ impl Lexer {
 
 /// Some of these are blanks in single-byte character sets. In UTF-8 no character starts with them.
 pub(crate) fn may_be_blank(byte: u8) -> bool {
-    matches!(byte, 0x80..=0xa0)
+    matches!(byte, 0x80..=0xa0 | 0xff)
 }
 
 fn is_of_word(byte: u8) -> bool {
@@ -310,7 +310,8 @@ fn continues_word(byte: u8) -> bool {
         let mut table = [false; 256];
         let mut byte = 0;
         while byte < table.len() {
-            table[byte] = (byte as u8).is_ascii_alphanumeric() || matches!(byte as u8, b'_' | b'$' | 0xa1..);
+            table[byte] =
+                (byte as u8).is_ascii_alphanumeric() || matches!(byte as u8, b'_' | b'$' | 0xa1..=0xfe);
             byte += 1;
         }
         table

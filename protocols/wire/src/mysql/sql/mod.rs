@@ -7,8 +7,8 @@ pub(crate) mod remains;
 pub(crate) mod unresettable;
 
 pub use effects::{
-    DefaultDatabase, Effects, InsertId, NextTransaction, ReadsDiagnostics, Savepoints, StatementCount,
-    TextReader,
+    Assignments, CHARACTER_SETS, DefaultDatabase, Effects, InsertId, NextTransaction, ReadsDiagnostics,
+    Savepoints, StatementCount, TextReader,
 };
 pub use lexer::Escapes;
 pub use remains::{Remains, RemainsReader};

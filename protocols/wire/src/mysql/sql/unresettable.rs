@@ -53,7 +53,7 @@ pub(crate) struct Words {
 enum Expected {
     #[default]
     Nothing,
-    /// After `SET`.
+    /// After `SET`, or a comma in its list.
     Set,
     /// After `SET ROLE`: a name. The column of an `UPDATE` has an equals sign.
     Role,
@@ -91,7 +91,7 @@ pub(crate) enum Mark {
     /// A literal that is executed.
     Executed,
     Computed,
-    /// A backslash, or two literals in a row.
+    /// A backslash, two literals in a row, or `||`.
     Parts,
     /// `XA PREPARE`. A reset rolls back what is not prepared.
     Xa,
@@ -207,7 +207,8 @@ impl TakeWords for Words {
     }
 
     fn sign(&mut self, sign: u8, last: u8) {
-        if sign == b'\\' || matches!(sign, b'\'' | b'"') && self.sign == sign && is_space(last) {
+        if matches!(sign, b'\\' | b'|') || matches!(sign, b'\'' | b'"') && self.sign == sign && is_space(last)
+        {
             self.mark(Mark::Parts);
         }
         let begins_comment = matches!((last, sign), (b'/', b'*') | (b'-', b'-')) || sign == b'#';
@@ -237,6 +238,10 @@ impl TakeWords for Words {
             || sign == b'`' && matches!(self.expected, Expected::Statement | Expected::From);
         if met.is_some() || !keeps {
             self.expected = Expected::Nothing;
+        }
+        if sign == b',' && self.has(Mark::Set) {
+            // `SET @a = 1, ROLE r` (MariaDB).
+            self.expected = Expected::Set;
         }
         if !is_space(sign) {
             self.sign = sign;

@@ -183,6 +183,8 @@ impl<N> BackendModel<N> {
             kind if kind.is_of_copy() && self.front.is_none() => return false,
             SentKind::CopyData if self.rest.back().is_some_and(|last| last.kind == kind) => return true,
             kind if kind.is_of_copy() => {}
+            // It needs no transaction.
+            SentKind::Close => {}
             _ => self.batch = ImplicitTransaction::Open,
         }
         if self.doubt.is_some() {
@@ -239,6 +241,11 @@ impl<N> BackendModel<N> {
         self.skip != Skip::None
     }
 
+    /// Whether no transaction of messages without a `Sync` is open, if everything sent succeeds.
+    pub(crate) fn is_between_batches(&self) -> bool {
+        self.batch == ImplicitTransaction::Ended
+    }
+
     pub(crate) fn is_full(&self) -> bool {
         self.rest.len() + usize::from(self.front.is_some()) >= MAX_SENT
     }
@@ -252,6 +259,12 @@ impl<N> BackendModel<N> {
     pub(crate) fn current(&mut self) -> Option<&mut Sent<N>> {
         self.drop_ignored();
         self.front.as_mut()
+    }
+
+    /// Whether the server has answered a part of the message that it executes now.
+    pub(crate) fn has_begun(&mut self) -> bool {
+        self.drop_ignored();
+        self.front_progress == FrontAnswer::Answered
     }
 
     /// The newest message.

@@ -3,7 +3,7 @@
 //! connections first.
 //!
 //! Only the first statement of each text is scanned, until it cannot be such a command. Servers run all of
-//! them except `RENAME` outside transaction blocks only.
+//! them except `RENAME` outside transaction blocks only. A prepared one is remembered: it may be executed much later.
 
 use crate::{
     postgres::{
@@ -21,10 +21,53 @@ const MAX_NAME_BYTES: usize = 63;
 /// Limit of tokens kept per command; none needs as many.
 const MAX_TOKENS: usize = 64;
 
+/// Limit of prepared commands that are remembered.
+const MAX_PREPARED: usize = 64;
+
 /// Scans a client's commands on one connection. Observes the relay's messages.
 #[derive(Debug, Default)]
 pub(crate) struct DatabaseCommandScanner {
     reader: CommandReader,
+}
+
+/// The prepared statements of a client that are such commands, by name.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub(crate) struct PreparedDatabaseCommands {
+    by_name: Vec<(Vec<u8>, Vacate)>,
+}
+
+impl PreparedDatabaseCommands {
+    /// The client has prepared another statement under this name.
+    fn remove(&mut self, name: &[u8]) {
+        self.by_name.retain(|(known, _)| known != name);
+    }
+
+    fn insert(&mut self, name: Vec<u8>, vacate: Vacate) {
+        self.remove(&name);
+        if self.by_name.len() == MAX_PREPARED {
+            self.by_name.remove(0);
+        }
+        self.by_name.push((name, vacate));
+    }
+
+    fn get(&self, name: &[u8]) -> Option<&Vacate> {
+        self.by_name.iter().find(|(known, _)| known == name).map(|(_, vacate)| vacate)
+    }
+}
+
+/// A part of a message up to a zero byte, as far as it has arrived and servers compare it.
+#[derive(Debug, Default)]
+struct ArrivingName(Vec<u8>);
+
+impl ArrivingName {
+    /// Takes it from the front of `bytes`. Returns whether it is complete.
+    fn read(&mut self, bytes: &mut &[u8]) -> bool {
+        let end = memchr::memchr(0, bytes);
+        let part = &bytes[..end.unwrap_or(bytes.len())];
+        self.0.extend_from_slice(&part[..part.len().min(MAX_NAME_BYTES - self.0.len())]);
+        *bytes = end.map_or(&[], |end| &bytes[end + 1..]);
+        end.is_some()
+    }
 }
 
 #[derive(Debug, Default)]
@@ -32,10 +75,14 @@ enum CommandReader {
     #[default]
     Nothing,
     /// Within the statement name of a `Parse`.
-    StatementName,
-    /// Before the first byte of a text.
-    AtText,
-    Text(Box<Lexer>, DatabaseCommand),
+    StatementName(ArrivingName),
+    /// Before the first byte of a text, which is prepared under this name.
+    AtText(Option<Vec<u8>>),
+    Text(Box<Lexer>, DatabaseCommand, Option<Vec<u8>>),
+    /// Within the portal name of a `Bind`.
+    PortalName,
+    /// Within its statement name.
+    BoundName(ArrivingName),
 }
 
 /// A partial command.
@@ -83,33 +130,71 @@ enum CommandToken {
 impl DatabaseCommandScanner {
     /// The client starts a message.
     #[inline]
-    pub(crate) fn begin(&mut self, kind: u8) {
+    pub(crate) fn begin(&mut self, kind: u8, prepared: &PreparedDatabaseCommands) {
         self.reader = match kind {
-            kind::QUERY => CommandReader::AtText,
-            kind::PARSE => CommandReader::StatementName,
+            kind::QUERY => CommandReader::AtText(None),
+            kind::PARSE => CommandReader::StatementName(ArrivingName::default()),
+            kind::BIND if !prepared.by_name.is_empty() => CommandReader::PortalName,
             _ => CommandReader::Nothing,
         };
     }
 
     /// Continues with the current message. Appends to `vacates` the databases that must have no connections.
     #[inline]
-    pub(crate) fn read(&mut self, piece: Piece<'_>, vacates: &mut Vec<Vacate>) {
+    pub(crate) fn read(
+        &mut self,
+        piece: Piece<'_>,
+        prepared: &mut PreparedDatabaseCommands,
+        vacates: &mut Vec<Vacate>,
+    ) {
         if !matches!(self.reader, CommandReader::Nothing) {
-            self.read_text(piece, vacates);
+            self.read_payload(piece, prepared, vacates);
         }
     }
 
-    fn read_text(&mut self, Piece { mut bytes, is_last }: Piece<'_>, vacates: &mut Vec<Vacate>) {
-        if let CommandReader::StatementName = self.reader {
-            let Some(end) = bytes.iter().position(|byte| *byte == 0) else { return };
-            bytes = &bytes[end + 1..];
-            self.reader = CommandReader::AtText;
+    fn read_payload(
+        &mut self,
+        Piece { mut bytes, is_last }: Piece<'_>,
+        prepared: &mut PreparedDatabaseCommands,
+        vacates: &mut Vec<Vacate>,
+    ) {
+        match &mut self.reader {
+            CommandReader::StatementName(name) => {
+                if !name.read(&mut bytes) {
+                    return;
+                }
+                prepared.remove(&name.0);
+                self.reader = CommandReader::AtText(Some(std::mem::take(&mut name.0)));
+            }
+            CommandReader::PortalName => {
+                if !ArrivingName::default().read(&mut bytes) {
+                    return;
+                }
+                self.reader = CommandReader::BoundName(ArrivingName::default());
+            }
+            _ => {}
         }
-        if let (CommandReader::AtText, Some(first)) = (&self.reader, bytes.first()) {
-            self.reader = CommandReader::for_text(*first);
+        if let CommandReader::BoundName(name) = &mut self.reader {
+            if name.read(&mut bytes) {
+                vacates.extend(prepared.get(&name.0).cloned());
+                self.reader = CommandReader::Nothing;
+            }
+            return;
         }
-        let CommandReader::Text(lexer, command) = &mut self.reader else { return };
-        let end = bytes.iter().position(|byte| *byte == 0);
+        self.read_text(Piece { bytes, is_last }, prepared, vacates);
+    }
+
+    fn read_text(
+        &mut self,
+        Piece { bytes, is_last }: Piece<'_>,
+        prepared: &mut PreparedDatabaseCommands,
+        vacates: &mut Vec<Vacate>,
+    ) {
+        if let (CommandReader::AtText(name), Some(first)) = (&mut self.reader, bytes.first()) {
+            self.reader = CommandReader::for_text(*first, name.take());
+        }
+        let CommandReader::Text(lexer, command, name) = &mut self.reader else { return };
+        let end = memchr::memchr(0, bytes);
         for byte in &bytes[..end.unwrap_or(bytes.len())] {
             lexer.read(std::slice::from_ref(byte), &mut |token| command.token(token));
             if command.state == CommandState::Over {
@@ -121,7 +206,11 @@ impl DatabaseCommandScanner {
             lexer.end(&mut |token| command.token(token));
         }
         if has_ended || command.state == CommandState::Over {
-            vacates.extend(command.vacates());
+            let vacate = command.vacates();
+            if let (Some(name), Some(vacate)) = (name.take(), &vacate) {
+                prepared.insert(name, vacate.clone());
+            }
+            vacates.extend(vacate);
             self.reader = CommandReader::Nothing;
         }
     }
@@ -129,11 +218,11 @@ impl DatabaseCommandScanner {
 
 impl CommandReader {
     /// Most texts begin with a letter of another command, and need no lexer.
-    fn for_text(first: u8) -> Self {
+    fn for_text(first: u8, name: Option<Vec<u8>>) -> Self {
         if first.is_ascii_alphabetic() && !Verb::FIRST_LETTERS.contains(&first.to_ascii_lowercase()) {
             return Self::Nothing;
         }
-        Self::Text(Box::new(Lexer::new(StringSyntax::Standard)), DatabaseCommand::default())
+        Self::Text(Box::new(Lexer::new(StringSyntax::Standard)), DatabaseCommand::default(), name)
     }
 }
 

@@ -24,7 +24,13 @@ use crate::{
 
 const SET: &str = "SELECT pg_catalog.set_config($1, $2, false)";
 const CURRENT: &str = "SELECT pg_catalog.current_setting($1, true)";
+/// With the client's `default_transaction_isolation`, `…_read_only` and `…_deferrable`, the query of its settings could wait
+/// for the transactions of others. Without a query, this statement takes no snapshot.
+const READ_COMMITTED: &str = "SET transaction_isolation = 'read committed'";
 const TEXT_OID: u32 = 25;
+
+/// The name of a statement, and of a portal, that no client uses.
+pub(crate) const UNUSED_NAME: &str = "ciphertoll: none";
 
 /// Reads the responses to internal commands.
 #[derive(Debug)]
@@ -64,21 +70,36 @@ pub enum PipelinedCommit {
 /// A value of `application_name` that `DISCARD ALL` must remove.
 const MARK: &str = "ciphertoll";
 
+/// How long the commands of a session may take.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum TimeLimit {
+    /// Longer than a reset takes.
+    Long,
+    MayBeShort,
+}
+
 impl InternalCommand {
     fn new(kind: Kind, left: u32) -> Self {
         Self { kind, left, refusal: None, values: Vec::new(), queried: 0 }
     }
 
-    /// Appends the commands that reset a session. All responses of its client must have been read.
-    pub fn reset(transaction: TransactionStatus, out: &mut Vec<u8>) -> Result<Self, Error> {
-        let left = match transaction {
-            TransactionStatus::Idle => 1,
-            TransactionStatus::InTransaction | TransactionStatus::Failed => {
-                encode_query(out, "ROLLBACK")?;
-                2
-            }
-        };
+    /// Appends the commands that reset a session. All responses of its client must have been read. A short time limit of
+    /// the session that ends within the reset may cancel the next command instead: that is the last of these.
+    pub fn reset(
+        transaction: TransactionStatus,
+        time_limit: TimeLimit,
+        out: &mut Vec<u8>,
+    ) -> Result<Self, Error> {
+        let mut left = 1;
+        if transaction != TransactionStatus::Idle {
+            encode_query(out, "ROLLBACK")?;
+            left += 1;
+        }
         encode_query(out, "DISCARD ALL")?;
+        if time_limit == TimeLimit::MayBeShort {
+            encode_query(out, "")?;
+            left += 1;
+        }
         Ok(Self::new(Kind::Reset, left))
     }
 
@@ -163,16 +184,22 @@ impl InternalCommand {
         Self::new(Kind::TakeOver, 0)
     }
 
-    /// Appends a query for the values of settings. It replaces the unnamed statement.
+    /// Appends a query for the values of settings. The client's unnamed statement stays.
     pub fn values<'a>(names: impl IntoIterator<Item = &'a [u8]>, out: &mut Vec<u8>) -> Result<Self, Error> {
-        encode_parse(out, "", CURRENT, &[TEXT_OID])?;
+        // A query that was cancelled may have left it.
+        encode_close_statement(out, UNUSED_NAME)?;
+        encode_parse(out, UNUSED_NAME, READ_COMMITTED, &[])?;
+        encode_bind(out, "", UNUSED_NAME, &[], ValueFormat::Text)?;
+        encode_execute(out, "", 0)?;
+        encode_close_statement(out, UNUSED_NAME)?;
+        encode_parse(out, UNUSED_NAME, CURRENT, &[TEXT_OID])?;
         let mut queried = 0;
         for name in names {
             queried += 1;
-            encode_bind(out, "", "", &[Param::Text(name)], ValueFormat::Text)?;
+            encode_bind(out, "", UNUSED_NAME, &[Param::Text(name)], ValueFormat::Text)?;
             encode_execute(out, "", 0)?;
         }
-        encode_close_statement(out, "")?;
+        encode_close_statement(out, UNUSED_NAME)?;
         encode_sync(out);
         Ok(Self { queried, ..Self::new(Kind::Values, 1) })
     }
@@ -267,7 +294,7 @@ impl InternalCommand {
     fn expects(&self, kind: u8) -> bool {
         match (self.kind, kind) {
             (Kind::Reset, kind::COMMAND_COMPLETE)
-            | (Kind::Ping, kind::EMPTY_QUERY_RESPONSE)
+            | (Kind::Reset | Kind::Ping, kind::EMPTY_QUERY_RESPONSE)
             | (Kind::CommitProbe, kind::ROW_DESCRIPTION)
             | (Kind::Settings, kind::DATA_ROW) => true,
             (Kind::TakeOver, kind) => matches!(

@@ -16,9 +16,9 @@ pub(crate) mod session_follower;
 pub(crate) mod session_remains;
 pub(crate) mod traffic;
 
-pub use internal_command::{InternalCommand, PipelinedCommit};
+pub use internal_command::{InternalCommand, PipelinedCommit, TimeLimit};
 pub use session_follower::{
-    ClientStatements, ConnectionStatements, Followed, SessionFollower, first_command_bytes,
-    has_answered_message,
+    ClientStatements, ConnectionStatements, FirstMessage, Followed, SessionFollower, first_command_bytes,
+    first_message, has_answered_message,
 };
 pub use traffic::{ClientBytes, ConnectionState, Patch, PostgresRelay, ServerBytes};

@@ -103,7 +103,7 @@ impl SessionEndObserver {
 
     fn read_payload(&mut self, Piece { mut bytes, is_last }: Piece<'_>) {
         if let Payload::Statement(string_syntax) = self.payload {
-            let Some(end) = bytes.iter().position(|byte| *byte == 0) else {
+            let Some(end) = memchr::memchr(0, bytes) else {
                 if is_last {
                     self.payload = Payload::Other;
                 }
@@ -112,7 +112,7 @@ impl SessionEndObserver {
             bytes = &bytes[end + 1..];
             self.payload = Payload::Text(string_syntax);
         }
-        let end = bytes.iter().position(|byte| *byte == 0);
+        let end = memchr::memchr(0, bytes);
         let has_ended = end.is_some() || is_last;
         let text = &bytes[..end.unwrap_or(bytes.len())];
         match &mut self.payload {

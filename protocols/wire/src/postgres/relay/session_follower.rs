@@ -22,11 +22,14 @@ use std::sync::Arc;
 
 use foldhash::HashMap;
 
-use crate::postgres::codec::{kind, message::HEADER_BYTES};
+use crate::postgres::codec::{
+    kind,
+    message::{HEADER_BYTES, Header},
+};
 use crate::postgres::{
     codec::{parameters::Parameters, text_rules::StringSyntax},
     relay::{
-        backend_model::BackendModel,
+        backend_model::{BackendModel, SentKind},
         framer::{Piece, checked_header},
         session_follower::{notes::Note, statements::ClientStatement},
     },
@@ -51,6 +54,8 @@ const MAX_STATEMENT_BYTES: usize = 8 << 20;
 /// Limit for a text that is held back until it is known which prepared statements it names. Only a connection that
 /// lacks some of the client's statements needs that.
 const MAX_HELD_BYTES: usize = 64 << 20;
+/// Longer messages of a client without a connection are passed on while they arrive.
+const MAX_WAITING_BYTES: usize = 16 << 10;
 const LONG_STATEMENTS: &str = "prepared statements that are too long";
 const NOT_PORTABLE: &str = "a prepared statement with a constant such as 'now', or that executes another one";
 
@@ -73,7 +78,7 @@ pub struct SessionFollower {
     /// they change with the same answers.
     parsed_with: Option<Parameters>,
     /// The statement of the last `Parse`, if the server will not be asked to describe it otherwise.
-    undescribed: Option<Undescribed>,
+    undescribed: Option<Arc<ClientStatement>>,
     /// Portals of statements with effects.
     portals: HashMap<Vec<u8>, Arc<ClientStatement>>,
     /// Whether there may be such portals.
@@ -84,6 +89,7 @@ pub struct SessionFollower {
     /// Whether the columns of a statement are compared before the client's next message is sent.
     verifies: bool,
     batch: BatchExecution,
+    batch_commands: BatchCommands,
     /// Whether statements are prepared for the client's next text, which waits.
     is_preparing: bool,
     /// Statements that cannot be used on this connection, each with the error that the client gets.
@@ -105,12 +111,23 @@ enum Wait {
     ForAnswers,
 }
 
-/// Whether the client's batch of messages up to a `Sync` has executed a portal.
+/// What the client's batch of messages up to a `Sync` has of portals.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 enum BatchExecution {
     #[default]
     Fresh,
+    /// Some, of which none was executed. A `Sync` would close them.
+    HasPortal,
     HasExecuted,
+}
+
+/// What the portals do that the client's batch of messages executes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+enum BatchCommands {
+    #[default]
+    DataAccess,
+    /// They may end the transaction, and with it what was set for it.
+    Any,
 }
 
 /// A statement that only reads is executed on another connection before the server has described it there. If its
@@ -119,7 +136,7 @@ enum BatchExecution {
 enum Speculation {
     #[default]
     None,
-    /// The statement is prepared, and executed next.
+    /// The statement is prepared, and executed next by the portal without a name.
     Prepared,
     /// It is executed. Nothing but the end of the batch may follow.
     Running,
@@ -138,12 +155,6 @@ enum BatchEnd {
     /// The client has not sent its `Sync`.
     Open,
     Over,
-}
-
-#[derive(Debug)]
-struct Undescribed {
-    name: Vec<u8>,
-    statement: Arc<ClientStatement>,
 }
 
 /// How the payload of the client's current message is read.
@@ -275,6 +286,57 @@ impl Followed<'_> {
 /// What preparing a statement of this name leaves, whatever its text.
 fn left_by_parse(name: &[u8]) -> Remains {
     if name.is_empty() { Remains::UnnamedStatement } else { Remains::Anything }
+}
+
+/// What a client sends first between two transactions.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum FirstMessage {
+    /// More of it must arrive.
+    Incomplete,
+    /// A message of so many bytes that changes nothing and is not answered. Not all of it may have arrived.
+    Ignored(usize),
+    /// A message for the server.
+    Command,
+}
+
+/// The first message of a client for which the server has nothing to do.
+pub fn first_message(input: &[u8]) -> FirstMessage {
+    let mut at = 0;
+    loop {
+        let rest = &input[at..];
+        let header = match checked_header(rest) {
+            Ok(Some(header)) => header,
+            Ok(None) if at + HEADER_BYTES > MAX_WAITING_BYTES => return FirstMessage::Command,
+            Ok(None) => return FirstMessage::Incomplete,
+            // It is refused where messages are passed on.
+            Err(_) => return FirstMessage::Command,
+        };
+        let bytes = HEADER_BYTES + header.payload_bytes;
+        match header.kind {
+            // What is left of a COPY that has failed.
+            kind::COPY_DATA | kind::COPY_DONE | kind::COPY_FAIL if at == 0 => {
+                return FirstMessage::Ignored(bytes);
+            }
+            kind::FLUSH if header.payload_bytes == 0 && at == 0 => return FirstMessage::Ignored(bytes),
+            kind if SentKind::of(kind).is_some() && rest.len() < bytes && at + bytes <= MAX_WAITING_BYTES => {
+                return FirstMessage::Incomplete;
+            }
+            _ if is_quiet_close(header, rest) => at += bytes,
+            _ => return FirstMessage::Command,
+        }
+    }
+}
+
+/// Whether it is a complete `Close` that the server answers only together with what follows. It refuses a name that it cannot
+/// read at once.
+fn is_quiet_close(header: Header, input: &[u8]) -> bool {
+    let bytes = HEADER_BYTES + header.payload_bytes;
+    header.kind == kind::CLOSE
+        && bytes <= MAX_WAITING_BYTES
+        && matches!(
+            input.get(HEADER_BYTES..bytes),
+            Some([b'S' | b'P', name @ .., 0]) if name.is_ascii() && !name.contains(&0)
+        )
 }
 
 /// Whether the first message is complete and may be answered. An error is answered at once, without a `Sync`.

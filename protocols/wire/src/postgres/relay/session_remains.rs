@@ -89,7 +89,7 @@ impl RemainsObserver {
             }
         }
         let Payload::Text(text) = &mut self.payload else { return };
-        let end = bytes.iter().position(|byte| *byte == 0);
+        let end = memchr::memchr(0, bytes);
         let has_ended = end.is_some() || is_last;
         if let Some(effects) = text.read(&bytes[..end.unwrap_or(bytes.len())], has_ended) {
             self.raise(effects.remains);

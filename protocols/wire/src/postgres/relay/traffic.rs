@@ -18,7 +18,7 @@ use crate::{
         error::Error,
         relay::{
             backend_model::{Outlook, Sent, SentKind},
-            database_commands::DatabaseCommandScanner,
+            database_commands::{DatabaseCommandScanner, PreparedDatabaseCommands},
             framer::Framer,
             session_end::{CustomSettings, SessionEndObserver},
             session_follower::{
@@ -42,6 +42,8 @@ pub struct PostgresRelay {
     client_framer: Framer,
     server_framer: Framer,
     databases: DatabaseCommandScanner,
+    /// In session pooling. In transaction pooling they move with the client.
+    about_databases: PreparedDatabaseCommands,
     remains: RemainsObserver,
     session_end: SessionEndObserver,
     sync_hold: SyncHold,
@@ -192,7 +194,11 @@ impl PostgresRelay {
         let at = &mut result.pass_bytes;
         loop {
             let piece = self.client_framer.read(input, at);
-            self.databases.read(piece, &mut result.exclusive);
+            let about_databases = match &mut followed {
+                Some(followed) => &mut followed.statements.about_databases,
+                None => &mut self.about_databases,
+            };
+            self.databases.read(piece, about_databases, &mut result.exclusive);
             self.remains.read(piece);
             self.session_end.read(piece);
             if let Some(followed) = &mut followed {
@@ -230,7 +236,8 @@ impl PostgresRelay {
                 None if header.kind == kind::FLUSH => {}
                 None => return Err(Error::protocol("command", "an unknown kind of message")),
             }
-            self.databases.begin(header.kind);
+            let about_databases = followed.as_ref().map(|followed| &followed.statements.about_databases);
+            self.databases.begin(header.kind, about_databases.unwrap_or(&self.about_databases));
             self.remains.begin(header.kind, parameters.string_syntax());
             self.session_end.begin(header.kind, parameters);
             self.client_framer.begin(header, at);

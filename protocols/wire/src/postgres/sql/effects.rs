@@ -99,6 +99,8 @@ pub enum StatementVerb {
     Other,
     /// `SELECT`, `VALUES`, `TABLE`.
     Query,
+    /// `INSERT`, `UPDATE`, `DELETE`, `MERGE`, `WITH`.
+    Write,
     /// `FETCH`: its columns are those of a cursor.
     Fetch,
 }
@@ -148,6 +150,14 @@ impl NamedStatements {
     pub(crate) fn executes_any(&self) -> bool {
         match self {
             Self::These(names) => names.iter().any(|(name_use, _)| *name_use == NameUse::Executes),
+            Self::Any => true,
+        }
+    }
+
+    /// Whether the text may name this statement.
+    pub(crate) fn may_have(&self, name: &[u8]) -> bool {
+        match self {
+            Self::These(names) => names.iter().any(|(_, own)| own == name),
             Self::Any => true,
         }
     }
@@ -204,6 +214,14 @@ impl Effects {
         }
     }
 
+    /// The same, for longer than its transaction. What has a pin may set more than is seen.
+    pub(crate) fn lasting_reading(&self) -> ReadingChange {
+        if self.pin.is_some() {
+            return self.reading;
+        }
+        self.settings.iter().map(|name| ReadingChange::of_setting(name)).max().unwrap_or_default()
+    }
+
     /// Adds the settings and the pin of another command. What it deallocates and discards depends on its success.
     pub fn merge(&mut self, other: &Self) {
         for name in &other.settings {
@@ -224,6 +242,11 @@ impl Effects {
         let Self { mut settings, local_custom, calls_set_config, .. } = self;
         settings.retain(|name| name.contains(&b'.'));
         Self { settings, local_custom, calls_set_config, discard: Discard::All, ..Self::default() }
+    }
+
+    /// Without a command that has failed before it has done anything that outlives it. A custom setting may exist ever after.
+    pub(crate) fn sets_nothing(&mut self) {
+        self.settings.retain(|name| name.contains(&b'.'));
     }
 
     /// Adds everything that a prepared statement does which this text executes.
@@ -325,7 +348,7 @@ fn is_unknown_to_server(name: &[u8]) -> bool {
 }
 
 /// Whether the value of a string may depend on settings, whatever its type: dates, times and amounts have digits,
-/// arrays braces, documents `<`. `allballs` is midnight in the session's time zone.
+/// arrays braces, most documents `<`. `allballs` is midnight in the session's time zone.
 fn depends_on_settings(text: &[u8]) -> bool {
     let matters = |byte: &u8| byte.is_ascii_digit() || matches!(byte, b'{' | b'<' | 0x80..);
     text.iter().any(matters) || text.trim_ascii().eq_ignore_ascii_case(b"allballs")

@@ -152,7 +152,7 @@ impl Lexer {
     #[inline]
     fn skip_run<'a>(&mut self, text: &'a [u8]) -> &'a [u8] {
         let bytes = match self.state {
-            LexerState::Word => text.iter().position(|byte| !is_of_word(*byte)),
+            LexerState::Word => text.iter().position(|byte| OF_WORDS[usize::from(*byte)] == 0),
             LexerState::Name(_) => text.iter().position(|byte| *byte == b'"'),
             LexerState::Literal(_) => text.iter().position(|byte| matches!(byte, b'\'' | b'\\')),
             LexerState::LineComment => text.iter().position(|byte| is_line_end(*byte)),
@@ -161,9 +161,8 @@ impl Lexer {
         let (run, rest) = text.split_at(bytes.unwrap_or(text.len()));
         match self.state {
             LexerState::Word => {
-                let start = self.text.len();
-                append(&mut self.text, run);
-                self.text[start..].make_ascii_lowercase();
+                let room = self.text.remaining_capacity();
+                self.text.extend(run.iter().take(room).map(|byte| OF_WORDS[usize::from(*byte)]));
             }
             LexerState::LineComment => {}
             LexerState::Literal(_) => self.keep_literal(run),
@@ -434,9 +433,22 @@ fn begins_word(byte: u8) -> bool {
     byte.is_ascii_alphabetic() || matches!(byte, b'_' | 0x80..)
 }
 
-fn is_of_word(byte: u8) -> bool {
+const fn is_of_word(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'$' | 0x80..)
 }
+
+/// The lower case of each byte of a word, and 0 for the others.
+static OF_WORDS: [u8; 256] = {
+    let mut of_words = [0; 256];
+    let mut byte = u8::MAX;
+    while byte > 0 {
+        if is_of_word(byte) {
+            of_words[byte as usize] = byte.to_ascii_lowercase();
+        }
+        byte -= 1;
+    }
+    of_words
+};
 
 fn is_line_end(byte: u8) -> bool {
     matches!(byte, b'\n' | b'\r')

@@ -1,4 +1,7 @@
-use ciphertoll_wire::mysql::command::{encode_execute, encode_ping, encode_prepare, encode_query};
+use ciphertoll_wire::mysql::command::{
+    encode_execute, encode_ping, encode_prepare, encode_query, encode_reset_connection,
+    encode_statement_close,
+};
 use ciphertoll_wire::mysql::relay::{ConnectionStatements, KillTarget, ServerProduct, SocketLimits};
 use ciphertoll_wire::mysql::server::{write_err, write_ok, write_payload};
 use ciphertoll_wire::mysql::{Capabilities, PrepareOk, Terms};
@@ -7,7 +10,8 @@ use ciphertoll_wire::mysql::ok::OkPacket;
 use ciphertoll_wire::session;
 
 use super::super::session::ReleasedState;
-use crate::protocol::{Detached, ProtocolRequest, Release, ResetPolicy};
+use crate::protocol::{Detached, FirstInput, ProtocolRequest, Release, ResetPolicy};
+use crate::refusal::Refusal;
 
 use super::*;
 
@@ -136,7 +140,7 @@ fn a_client_continues_on_another_connection_with_its_settings() {
     let phase = exchange(&mut session, &mut backend, &query("USE other"), &ok(&OK));
     assert_eq!(phase, SessionPhase::NeedsQuery);
     session.query_settings(&backend, &mut Vec::new()).unwrap();
-    session.process_server(&[row(&["other"]), ok(&OK)].concat(), &mut backend).unwrap();
+    session.process_server(&[row(&["6F74686572"]), ok(&OK)].concat(), &mut backend).unwrap();
     let Detached { request, release } = session.detach(&mut backend).unwrap();
     assert_eq!(release, Release::Reset(ReleasedState::default()));
     // On its last connection nothing is replayed.
@@ -150,6 +154,126 @@ fn a_client_continues_on_another_connection_with_its_settings() {
     let processed = session.process_server(&[ok(&OK), ok(&OK)].concat(), &mut backend).unwrap();
     assert!(matches!(processed.settings_result, SettingsResult::Applied));
     assert_eq!((session.awaits_settings(), processed.phase), (false, SessionPhase::Active));
+}
+
+/// Executes a `SET` and queries the values; returns the client, detached.
+fn set(
+    request: Box<StartupRequest>,
+    acquired: AcquiredState,
+    backend: &mut BackendState,
+    connection_ids: &ConnectionIds,
+    (text, answer, values): (&str, &OkPacket, &[&str]),
+) -> Box<StartupRequest> {
+    let (mut session, _) = begin(request, acquired, backend, connection_ids);
+    assert_eq!(exchange(&mut session, backend, &query(text), &ok(answer)), SessionPhase::NeedsQuery);
+    session.query_settings(backend, &mut Vec::new()).unwrap();
+    let processed = session.process_server(&[row(values), ok(&OK)].concat(), backend).unwrap();
+    assert_eq!(processed.phase, SessionPhase::CanDetach);
+    session.detach(backend).unwrap().request.unwrap()
+}
+
+#[test]
+fn a_command_whose_settings_are_refused_gets_the_error() {
+    let connection_ids = ConnectionIds::default();
+    let mut backend = backend(&connection_ids);
+    let first = ("SET a = 'b'", &OK, &["b"][..]);
+    let mut request = set(request(), AcquiredState::Reset, &mut backend, &connection_ids, first);
+    let err = ErrPacket { code: 1231, sql_state: *b"42000", message: b"gone" };
+    let refusal = written(|out| write_err(out, 1, &err).unwrap());
+    let reset = written(encode_reset_connection);
+    let (command, partial) = (query("SELECT 1"), &query("SELECT 1")[..6]);
+    for (input, expected) in
+        [(partial, None), (&command, Some(command.len())), (&command, Some(command.len())), (&reset, Some(0))]
+    {
+        let (mut session, to_server) = begin(request, AcquiredState::Reset, &backend, &connection_ids);
+        assert_eq!(to_server, query("SET a='b'"));
+        let processed = session.process_server(&refusal, &mut backend).unwrap();
+        let SettingsResult::Refused(error) = processed.settings_result else { panic!("it is refused") };
+        let mut out = Vec::new();
+        let taken = session.refuse_command(&Refusal::settings_failed(&error), input, &mut out);
+        assert_eq!(taken, expected);
+        assert_eq!(out, if taken.is_some_and(|bytes| bytes > 0) { refusal.clone() } else { Vec::new() });
+        // It has not the client's settings, so it is not kept for the client.
+        let detached = session.detach(&mut backend).unwrap();
+        assert!(matches!(detached.release, Release::Close(_)), "{:?}", detached.release);
+        request = detached.request.unwrap();
+    }
+    // The reset of the session is executed without them.
+    assert!(begin(request, AcquiredState::Reset, &backend, &connection_ids).1.is_empty());
+}
+
+#[test]
+fn results_keep_the_collation_of_the_last_set_names() {
+    let connection_ids = ConnectionIds::default();
+    let mut backend = backend(&connection_ids);
+    let mut request = request();
+    for (text, values, replayed) in [
+        (
+            "SET NAMES latin1 COLLATE latin1_bin",
+            &["latin1", "latin1", "latin1_bin"][..],
+            "SET NAMES 'latin1' COLLATE 'latin1_bin'",
+        ),
+        (
+            "SET collation_connection = latin1_german1_ci",
+            &["latin1_german1_ci"],
+            "SET NAMES 'latin1' COLLATE 'latin1_bin',collation_connection='latin1_german1_ci'",
+        ),
+        (
+            "SET character_set_results = utf8mb4",
+            &["utf8mb4"],
+            "SET character_set_client='latin1',collation_connection='latin1_german1_ci',\
+             character_set_results='utf8mb4'",
+        ),
+    ] {
+        let change = (text, &OK, values);
+        request = set(request, AcquiredState::SameClient, &mut backend, &connection_ids, change);
+        let (session, to_server) = begin(request, AcquiredState::Reset, &backend, &connection_ids);
+        assert_eq!(to_server, query(replayed));
+        request = session.detach(&mut backend).unwrap().request.unwrap();
+    }
+}
+
+#[test]
+fn warnings_of_settings_that_are_set_again_are_forgotten() {
+    let connection_ids = ConnectionIds::default();
+    let mut backend = backend(&connection_ids);
+    let warned = OkPacket { warnings: 1, ..OK };
+    let change = ("SET a = 'b'", &warned, &["b"][..]);
+    let request = set(request(), AcquiredState::Reset, &mut backend, &connection_ids, change);
+    let (_, to_server) = begin(request, AcquiredState::Reset, &backend, &connection_ids);
+    assert_eq!(to_server, [query("SET a='b'"), query("DO (SELECT 1 FROM (SELECT 1) t)")].concat());
+}
+
+#[test]
+fn a_connection_is_acquired_for_a_whole_command() {
+    let connection_ids = ConnectionIds::default();
+    let mut backend = backend(&connection_ids);
+    let (mut session, _) = begin(request(), AcquiredState::Reset, &backend, &connection_ids);
+    let prepare = written(|out| encode_prepare(out, "SELECT 1").unwrap());
+    session.process_client(&prepare, &mut backend).unwrap();
+    session.process_server(&is_prepared(77), &mut backend).unwrap();
+    let mut request = session.detach(&mut backend).unwrap().request.unwrap();
+    let (short, long) = (query("SELECT 1"), query(&"x".repeat(1 << 20)));
+    for (input, expected) in [
+        (&short[..], FirstInput::Command),
+        (&short[..short.len() - 1], FirstInput::Incomplete),
+        (&short[..3], FirstInput::Incomplete),
+        (&[0, 0, 0, 0], FirstInput::Command),
+        (&long[..5], FirstInput::Incomplete),
+        (&long[..1 << 15], FirstInput::Command),
+        (&[1, 0, 0, 0, 1], FirstInput::Terminate),
+    ] {
+        assert_eq!(request.first_input(input), expected, "{} bytes", input.len());
+    }
+    // Statements are closed without one.
+    let close = written(|out| encode_statement_close(out, 1));
+    assert_eq!(request.take_unanswered(&[&close[..], &short].concat()), close.len());
+    assert_eq!(request.take_unanswered(&short), 0);
+    backend.prepared.clear();
+    let (mut session, _) = begin(request, AcquiredState::Reset, &backend, &connection_ids);
+    let execute = written(|out| encode_execute(out, 1, &[]).unwrap());
+    let processed = session.process_client(&execute, &mut backend).unwrap();
+    assert!(!session.awaits_settings() && processed.insert[5..9] == [0; 4], "{processed:?}");
 }
 
 #[test]
@@ -182,7 +306,7 @@ fn pipelined_settings_are_sent_with_a_statement_that_is_prepared_again() {
 /// The answer to a prepare without parameters and columns.
 fn is_prepared(statement_id: u32) -> Vec<u8> {
     let mut payload = Vec::new();
-    PrepareOk { statement_id, params: 0, columns: 0 }.encode(&mut payload);
+    PrepareOk { statement_id, params: 0, columns: 0, warnings: 0 }.encode(&mut payload);
     written(|out| {
         write_payload(out, 1, &payload).unwrap();
     })
@@ -202,7 +326,7 @@ fn a_statement_without_a_database_is_not_prepared_in_one() {
     let phase = exchange(&mut session, &mut backend, &query("USE shop"), &ok(&OK));
     assert_eq!(phase, SessionPhase::NeedsQuery);
     session.query_settings(&backend, &mut Vec::new()).unwrap();
-    session.process_server(&[row(&["shop"]), ok(&OK)].concat(), &mut backend).unwrap();
+    session.process_server(&[row(&["73686F70"]), ok(&OK)].concat(), &mut backend).unwrap();
     let phase = exchange(&mut session, &mut backend, &query("SELECT 1"), &ok(&OK));
     assert!(matches!(phase, SessionPhase::Pinned(_)), "{phase:?}");
     let execute = written(|out| encode_execute(out, 1, &[]).unwrap());
@@ -359,4 +483,89 @@ fn a_command_that_was_cancelled_while_it_waited_is_refused() {
     assert!(
         matches!(failed, Err(failed) if matches!(failed.error, session::Error::MySql(Error::Server { code: 1317, .. })))
     );
+}
+
+#[test]
+fn a_database_whose_name_is_not_ascii_stays_on_its_connection() {
+    for (answer, name, is_pinned) in [
+        ("6F74686572", Some("other"), false),
+        ("73686F70", None, false),
+        ("E697A5", None, true),
+        ("??", None, true),
+    ] {
+        let connection_ids = ConnectionIds::default();
+        let mut backend = backend(&connection_ids);
+        let (mut session, _) = begin(request(), AcquiredState::Reset, &backend, &connection_ids);
+        exchange(&mut session, &mut backend, &query("USE other"), &ok(&OK));
+        let mut to_server = Vec::new();
+        session.query_settings(&backend, &mut to_server).unwrap();
+        assert_eq!(to_server, [query("SELECT HEX(DATABASE())"), ping()].concat());
+        session.process_server(&[row(&[answer]), ok(&OK)].concat(), &mut backend).unwrap();
+        let PoolingMode::Transaction(pooled) = &session.mode else { panic!("it is in transaction pooling") };
+        assert_eq!(pooled.pin != PinState::None, is_pinned, "{answer}");
+        assert_eq!(pooled.session_state.database.as_deref(), name, "{answer}");
+    }
+}
+
+#[test]
+fn a_pinned_client_that_resets_its_session_may_still_lack_its_database() {
+    let connection_ids = ConnectionIds::default();
+    let mut backend = backend(&connection_ids);
+    let (mut session, _) = begin(request(), AcquiredState::Reset, &backend, &connection_ids);
+    let phase = exchange(&mut session, &mut backend, &query("SELECT GET_LOCK('a', 1)"), &ok(&OK));
+    assert!(matches!(phase, SessionPhase::Pinned(_)), "{phase:?}");
+    let reset = written(encode_reset_connection);
+    assert_eq!(exchange(&mut session, &mut backend, &reset, &ok(&OK)), SessionPhase::NeedsQuery);
+    let mut to_server = Vec::new();
+    session.query_settings(&backend, &mut to_server).unwrap();
+    assert!(String::from_utf8_lossy(&to_server).contains("DATABASE()"));
+}
+
+#[test]
+fn flags_of_the_connection_that_differ_from_those_of_the_login_pin_nobody() {
+    let connection_ids = ConnectionIds::default();
+    let mut backend = backend(&connection_ids);
+    let set_mode = ("SET sql_mode = ''", &OK, &[""][..]);
+    let own = set(request(), AcquiredState::Reset, &mut backend, &connection_ids, set_mode);
+    let other = OkPacket { status: 0x202, ..OK };
+    // The initial state shows it.
+    backend.initial_state = None;
+    let mut greeted = request();
+    greeted.greet(OK.status, &connection_ids, &mut Vec::new()).unwrap();
+    let (mut session, _) = begin(greeted, AcquiredState::Reset, &backend, &connection_ids);
+    let mut response =
+        row(&["utf8mb4", "utf8mb4_general_ci", "utf8mb4", "NO_BACKSLASH_ESCAPES", "28800", "1", "SYSTEM"]);
+    let high = response.len() - 3;
+    response[high] = 2;
+    session.process_server(&response, &mut backend).unwrap();
+    assert_eq!(backend.status, other.status);
+    let phase = exchange(&mut session, &mut backend, &query("SELECT 1"), &ok(&other));
+    assert_eq!(phase, SessionPhase::CanDetach);
+    // The next client has the same flags, unless it has set the mode itself.
+    let mut greeted = request();
+    greeted.greet(OK.status, &connection_ids, &mut Vec::new()).unwrap();
+    let (mut session, _) = begin(greeted, AcquiredState::Reset, &backend, &connection_ids);
+    let phase = exchange(&mut session, &mut backend, &query("SELECT 1"), &ok(&other));
+    assert_eq!(phase, SessionPhase::CanDetach);
+    let (mut session, _) = begin(own, AcquiredState::Reset, &backend, &connection_ids);
+    session.process_server(&ok(&OK), &mut backend).unwrap();
+    let phase = exchange(&mut session, &mut backend, &query("SELECT 1"), &ok(&OK));
+    assert_eq!(phase, SessionPhase::CanDetach);
+}
+
+#[test]
+fn commands_wait_for_the_answer_to_a_reset() {
+    let connection_ids = ConnectionIds::default();
+    let mut backend = backend(&connection_ids);
+    let (mut session, _) = begin(request(), AcquiredState::Reset, &backend, &connection_ids);
+    let (reset, text) =
+        (written(encode_reset_connection), query("SELECT 'it\\'s', GET_LOCK('a', 1), 'it\\'s'"));
+    let kill = query(&format!("KILL QUERY {}", FIRST_ID + 1));
+    for behind in [&text, &kill] {
+        let processed = session.process_client(&[&reset[..], behind].concat(), &mut backend).unwrap();
+        assert_eq!((processed.pass_bytes, processed.drop_bytes, processed.insert.len()), (reset.len(), 0, 0));
+        assert!(session.is_full());
+        session.process_server(&ok(&OK), &mut backend).unwrap();
+        assert!(!session.is_full());
+    }
 }

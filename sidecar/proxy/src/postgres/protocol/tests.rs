@@ -1,4 +1,6 @@
-use ciphertoll_wire::postgres::server::{Startup, read_startup};
+use ciphertoll_wire::postgres::server::{
+    Startup, read_startup, write_parameter_status, write_ready_for_query,
+};
 use ciphertoll_wire::postgres::startup::encode_startup;
 
 use super::*;
@@ -164,7 +166,7 @@ fn changes_reach_logins_that_are_repeated() {
     assert_eq!(greet(&mut protocol, &login), None);
     protocol.remember_parameters(key("a", "shop"), known("before"));
     assert!(contains(&greet(&mut protocol, &login).unwrap(), "before"));
-    protocol.learn((key("a", "shop"), known("after")));
+    protocol.learn((key("a", "shop"), Some(known("after"))));
     assert!(contains(&greet(&mut protocol, &login).unwrap(), "after"));
     // The user has another password.
     protocol.reload(postgres(&[("a", "other"), ("b", "y")]));
@@ -178,6 +180,31 @@ fn changes_reach_logins_that_are_repeated() {
     protocol.reload(postgres(&[("b", "y")]));
     let HandshakeStep::Login(request) = handshake.step(&mut &bytes[..], &mut Vec::new()) else { panic!() };
     assert_eq!(protocol.pool_key(&request).unwrap_err().sqlstate, Refusal::WHO);
+}
+
+/// The server's configuration was changed, or its database is gone.
+#[test]
+fn what_is_known_of_a_database_does_not_outlive_it() {
+    let (login, shop) = ([("user", "a")], key("a", "shop"));
+    let mut protocol = postgres(&[("a", "x")]);
+    protocol.remember_parameters(shop.clone(), known("before"));
+    assert!(contains(&greet(&mut protocol, &login).unwrap(), "before"));
+    let mut backend = BackendState::of(known("before"));
+    let mut reset = protocol.ping(&mut backend, &mut Vec::new()).unwrap();
+    let mut answer = b"I\0\0\0\x04".to_vec();
+    write_parameter_status(&mut answer, b"application_name", b"after").unwrap();
+    write_ready_for_query(&mut answer, TransactionStatus::Idle);
+    let done = ProtocolCommand::step(&mut reset, &mut answer.as_slice(), &mut backend).unwrap();
+    assert_eq!(done, Response::Done(CommandOutcome::Idle));
+    assert!(protocol.learn_again(&shop, &mut backend) && !protocol.learn_again(&shop, &mut backend));
+    assert!(contains(&greet(&mut protocol, &login).unwrap(), "after"));
+
+    let mut other_worker = protocol.clone();
+    assert!(protocol.forget(&shop) && !protocol.forget(&shop));
+    other_worker.learn(protocol.learned(&shop).unwrap());
+    for mut protocol in [protocol, other_worker] {
+        assert_eq!(greet(&mut protocol, &login), None);
+    }
 }
 
 #[test]

@@ -1,5 +1,6 @@
 use ciphertoll_wire::postgres::command::{
-    encode_copy_data, encode_copy_done, encode_query, encode_sync, encode_terminate,
+    encode_bind, encode_copy_data, encode_copy_done, encode_describe_statement, encode_execute, encode_parse,
+    encode_query, encode_sync, encode_terminate,
 };
 use ciphertoll_wire::postgres::server::{
     Report, Startup, read_startup, write_command_complete, write_copy_in_response, write_data_row,
@@ -12,6 +13,9 @@ use ciphertoll_wire::session;
 
 use super::*;
 use crate::postgres::startup_request::StartupParameters;
+use crate::postgres::transaction_pooling::{MAX_QUERIES, NOT_READABLE};
+
+mod settings;
 
 fn request(settings: &[(&str, &str)]) -> StartupRequest {
     let mut bytes = Vec::new();

@@ -52,6 +52,94 @@ fn settings_are_set_in_an_order_in_which_none_is_refused() {
     assert_eq!(names, [&["TimeZone", "log_duration", "plan_cache_mode"][..], &last].concat());
 }
 
+fn parameters(pairs: &[(&str, &str)]) -> Parameters {
+    let mut parameters = Parameters::default();
+    for (name, value) in pairs {
+        parameters.set(name.as_bytes(), value.as_bytes()).unwrap();
+    }
+    parameters
+}
+
+/// A `DateStyle` without an order keeps that of the connection, which may be another client's.
+#[test]
+fn settings_of_the_login_have_the_values_that_the_server_has_given_them() {
+    let login = [
+        ("user", "app"),
+        ("DateStyle", "ISO"),
+        ("client_encoding", "latin-1"),
+        ("TimeZone", "utc"),
+        ("work_mem", "5000"),
+    ];
+    let mut request = request(&login).unwrap();
+    request.record_setting(b"TimeZone", b"Asia/Tokyo").unwrap();
+    let base = [("DateStyle", "ISO, MDY"), ("client_encoding", "UTF8"), ("TimeZone", "Asia/Tokyo")];
+    let message = request.parameters.message.clone();
+    request.confirm_login(&parameters(&[base[0], ("client_encoding", "LATIN1"), base[2]]));
+    assert_eq!(
+        (request.value("datestyle"), request.value("TimeZone")),
+        (Some("ISO, MDY"), Some("Asia/Tokyo"))
+    );
+    assert_eq!(request.parameters.message, message);
+    let mut backend = BackendState::of(parameters(&base));
+    backend.parameters.set(b"DateStyle", b"SQL, DMY").unwrap();
+    let restored = request.restoring(&backend).unwrap();
+    let restored: Vec<_> = pairs(&restored).collect();
+    let expected = [("DateStyle", "ISO, MDY"), ("work_mem", "5000"), ("client_encoding", "LATIN1")];
+    assert_eq!(restored, expected);
+    request.clear_settings();
+    assert_eq!(request.value("TimeZone"), Some("utc"), "it was not the server's answer to the login's value");
+}
+
+#[test]
+fn a_setting_of_another_role_may_need_its_rights() {
+    let names = |names: &[&str]| names.iter().map(|name| name.as_bytes().to_vec()).collect::<Vec<_>>();
+    let mut request = request(&[("user", "app")]).unwrap();
+    assert!(!request.may_need_role(&names(&["log_statement"])));
+    assert!(!request.may_need_role(&names(&["Role", "search_path"])));
+    assert!(request.may_need_role(&names(&["log_statement", "role"])));
+    for (role, may_need) in [("boss", true), ("none", false)] {
+        request.record_setting(b"role", role.as_bytes()).unwrap();
+        assert_eq!(request.may_need_role(&names(&["log_statement"])), may_need);
+        assert_eq!(request.may_need_role(&names(&["app.tenant", "work_mem"])), may_need);
+        assert!(!request.may_need_role(&names(&["Work_Mem", "search_path"])));
+    }
+}
+
+#[test]
+fn the_user_of_a_session_is_that_of_its_login() {
+    for more in [("Session_Authorization", "other"), ("options", "-c session-authorization=other")] {
+        let request = request(&[("user", "app"), more, ("TimeZone", "UTC")]).unwrap();
+        assert_eq!(request.differing(&Parameters::default()), [("TimeZone", "UTC")]);
+    }
+}
+
+#[test]
+fn former_names_are_those_of_the_same_settings() {
+    let mut request = request(&[("user", "app"), ("options", "-c Sort-Mem=5MB")]).unwrap();
+    assert_eq!(request.value("work_mem"), Some("5MB"));
+    request.record_setting(b"sort_mem", b"7MB").unwrap();
+    request.record_setting(b"vacuum_mem", b"8MB").unwrap();
+    let set = [("work_mem", "7MB"), ("maintenance_work_mem", "8MB")];
+    assert_eq!(request.differing(&Parameters::default()), set);
+    request.record_setting(b"work_mem", b"5MB").unwrap();
+    assert_eq!(request.value("work_mem"), Some("5MB"));
+}
+
+#[test]
+fn a_client_acquires_a_connection_for_a_command_only() {
+    let request = request(&[("user", "app")]).unwrap();
+    for (input, expected) in [
+        (&b""[..], FirstInput::Incomplete),
+        (b"X", FirstInput::Terminate),
+        (b"Q\0\0\0\x0dSELECT", FirstInput::Incomplete),
+        (b"Q\0\0\0\x0dSELECT 1\0", FirstInput::Command),
+        (b"H\0\0\0\x04Q", FirstInput::Ignored(5)),
+        (b"d\0\0\0\x09a", FirstInput::Ignored(10)),
+    ] {
+        assert_eq!(request.first_input(input), expected);
+    }
+}
+
 #[test]
 fn a_time_limit_of_less_than_a_second_is_short() {
     for (value, is_short) in [
@@ -62,10 +150,24 @@ fn a_time_limit_of_less_than_a_second_is_short() {
         ("1s", false),
         ("1000", false),
         ("", false),
+        ("5min", false),
+        // Other notations.
+        ("0.001s", true),
+        (".005s", true),
+        ("600us", true),
+        ("1500us", true),
+        ("0x5", true),
+        ("017", true),
+        ("5e1", true),
     ] {
         let mut request = request(&[("user", "app")]).unwrap();
         request.record_setting(b"statement_timeout", value.as_bytes()).unwrap();
         assert_eq!(request.has_short_timeout(), is_short, "{value:?}");
+    }
+    for (value, may_end) in [("200ms", true), ("1h", true), ("0", false), ("", false)] {
+        let mut request = request(&[("user", "app")]).unwrap();
+        request.record_setting(b"idle_session_timeout", value.as_bytes()).unwrap();
+        assert_eq!(request.has_short_timeout(), may_end, "{value:?}");
     }
 }
 

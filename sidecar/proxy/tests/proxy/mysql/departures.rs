@@ -1,4 +1,5 @@
-//! Clients that send nothing more: what they have sent is executed and answered, as by the server.
+//! Clients that send nothing more, and clients that do not wait for answers: what they have sent is executed and answered,
+//! as by the server.
 
 use std::io::Read as _;
 use std::net::Shutdown;
@@ -7,9 +8,10 @@ use super::Case;
 use super::fixture::{Fixture, one};
 use super::raw::{RawClient, USUAL};
 
-pub(crate) const CASES: [Case; 2] = [
+pub(crate) const CASES: [Case; 3] = [
     ("commands in front of the end of a client are executed and answered", answered),
     ("a client that ends its stream gets all of a long answer", long_answer),
+    ("a pipeline may have any number of commands", pipeline),
 ];
 
 /// How a client ends.
@@ -64,5 +66,19 @@ fn long_answer(fixture: &mut Fixture) {
         let mut bytes = Vec::new();
         raw.stream.read_to_end(&mut bytes).expect("the whole answer");
         assert!(bytes.len() > BYTES, "{end:?}: {}", bytes.len());
+    }
+}
+
+/// More commands than the proxy keeps notes of.
+fn pipeline(fixture: &mut Fixture) {
+    const COMMANDS: usize = 10_000;
+    let proxy = fixture.proxy(&["--pool-size", "1"]);
+    for end in ENDS {
+        let mut raw = proxy.raw_with(USUAL);
+        send(&mut raw, &[query("DO SLEEP(0.2)"), query("DO 1").repeat(COMMANDS)].concat(), end);
+        for number in 0..=COMMANDS {
+            assert_eq!(raw.word()[0], 0, "{end:?}, {number}");
+        }
+        assert!(raw.packet().is_err(), "{end:?}: it ends");
     }
 }

@@ -1,5 +1,6 @@
 //! What follows a client to another connection, or cannot follow it.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
@@ -14,10 +15,13 @@ use super::reset_leaks::direct;
 use super::transactions::ask;
 use crate::operations::settings;
 
-pub(crate) const CASES: [Case; 3] = [
+pub(crate) const CASES: [Case; 6] = [
     ("a client whose default database is refused can choose another one", refused_database),
     ("settings are set in the order that they need", settings_in_order),
     ("diagnostics stay for a second behind commands that read them", diagnostics),
+    ("a client that always leaves warnings does not keep others out", warnings_for_ever),
+    ("a command whose settings are refused gets the error", refused_settings),
+    ("results keep the collation of SET NAMES", collation_of_results),
 ];
 
 fn run(client: &mut RawClient, sql: &str) -> Option<u16> {
@@ -26,6 +30,8 @@ fn run(client: &mut RawClient, sql: &str) -> Option<u16> {
 }
 
 const ACCESS_DENIED: u16 = 1044;
+const WRONG_VALUE: u16 = 1231;
+const LATIN1_BIN: u16 = 47;
 
 /// The right to use the database is revoked, which has the same effect as if it were dropped.
 fn refused_database(fixture: &mut Fixture) {
@@ -108,5 +114,60 @@ fn diagnostics(fixture: &mut Fixture) {
             assert_eq!(raw.value("SHOW COUNT(*) WARNINGS"), "1", "{read}");
             assert_eq!(other.join().expect("it ends"), "1");
         });
+    }
+}
+
+fn warnings_for_ever(fixture: &mut Fixture) {
+    let proxy = fixture.proxy(&["--pool-size", "1", "--queue-time", "8"]);
+    let (mut raw, is_over) = (proxy.raw_with(USUAL), AtomicBool::new(false));
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            while !is_over.load(Ordering::Relaxed) {
+                assert_eq!(run(&mut raw, "SELECT CAST('abc' AS SIGNED)"), None);
+            }
+        });
+        for _ in 0..3 {
+            assert_eq!(ask(&proxy, "SELECT 1").expect("it is served"), "1");
+        }
+        is_over.store(true, Ordering::Relaxed);
+    });
+}
+
+fn refused_settings(fixture: &mut Fixture) {
+    if fixture.engine() == Engine::MySql {
+        return not_for_all("MySQL takes the name of a table that does not exist");
+    }
+    let proxy = fixture.proxy(&["--pool-size", "1"]);
+    let mut raw = proxy.raw_with(USUAL);
+    let set = format!("SET innodb_ft_user_stopword_table = '{}/stop_words'", proxy.database);
+    for sql in ["CREATE OR REPLACE TABLE stop_words (value VARCHAR(30)) ENGINE=InnoDB", &set] {
+        assert_eq!(run(&mut raw, sql), None, "{sql}");
+    }
+    ask(&proxy, "SELECT 1").expect("it is served");
+    let mut other = proxy.raw_with(USUAL);
+    assert_eq!(run(&mut other, "DROP TABLE stop_words"), None);
+    for _ in 0..3 {
+        assert_eq!(run(&mut raw, "SELECT 1"), Some(WRONG_VALUE));
+        // Others have its connection, or another one.
+        assert_eq!(other.value("SELECT 'goes on'"), "goes on");
+    }
+    raw.command(b"\x1f");
+    assert_eq!(raw.word()[0], 0);
+    assert_eq!(raw.value("SELECT @@innodb_ft_user_stopword_table IS NULL"), "1");
+}
+
+fn collation_of_results(fixture: &mut Fixture) {
+    let proxy = fixture.proxy(&["--pool-size", "1"]);
+    let mut raw = proxy.raw_with(USUAL);
+    for sql in ["SET NAMES latin1 COLLATE latin1_bin", "SET collation_connection = 'latin1_german1_ci'"] {
+        assert_eq!(run(&mut raw, sql), None, "{sql}");
+    }
+    for _ in 0..2 {
+        assert_eq!(raw.value("SELECT @@collation_connection"), "latin1_german1_ci");
+        raw.query("SELECT 'a'");
+        let definition = &raw.results()[1];
+        // In front of the last ten bytes.
+        assert_eq!(definition[definition.len() - 12..][..2], LATIN1_BIN.to_le_bytes());
+        ask(&proxy, "SELECT 1").expect("it is served");
     }
 }

@@ -1,21 +1,23 @@
 //! Parked clients: how they log in, how they end, and what they find.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use ciphertoll_net::blocking::Client;
 use ciphertoll_wire::mysql::command;
 use nix::sys::signal::Signal;
 
 use super::Case;
+use super::cases::{execute, prepare};
 use super::fixture::{Fixture, one};
 use super::raw::RawClient;
 use super::transactions::NUMBER;
 use crate::operations::{admin_address, await_that, samples};
 use crate::transactions::KEPT;
 
-pub(crate) const CASES: [Case; 5] = [
+pub(crate) const CASES: [Case; 6] = [
     ("a client is greeted without a connection", greetings),
     ("a client can disconnect without a connection", disconnects_while_parked),
+    ("a connection is acquired for a whole command that is answered", commands_without_connection),
     ("diagnostics of the last command", diagnostics),
     ("a KILL reaches clients in every state", kills),
     ("parked clients are served during a stop", stops),
@@ -46,6 +48,33 @@ fn disconnects_while_parked(fixture: &mut Fixture) {
     drop(proxy.raw());
     proxy.process.await_line("how=left");
     first.execute("COMMIT").expect("the end");
+}
+
+fn commands_without_connection(fixture: &mut Fixture) {
+    let proxy = fixture.proxy(&["--pool-size", "1", "--queue-time", "1"]);
+    let (mut raw, mut other) = (proxy.raw(), proxy.raw());
+    let statement = prepare(&mut raw, "SELECT 1").statement_id;
+    other.query("BEGIN");
+    other.results();
+    // It waits for no connection, or the queue time would end it.
+    raw.command(&[&b"\x19"[..], &statement.to_le_bytes()].concat());
+    std::thread::sleep(Duration::from_secs(2));
+    other.query("COMMIT");
+    other.results();
+    assert_eq!(raw.value("SELECT 2"), "2");
+    let mut bytes = Vec::new();
+    command::encode_query(&mut bytes, "SELECT 3").expect("it is short");
+    let (begun, rest) = bytes.split_at(7);
+    raw.send(begun);
+    for _ in 0..3 {
+        std::thread::sleep(Duration::from_millis(200));
+        assert_eq!(other.value("SELECT 4"), "4");
+    }
+    raw.send(rest);
+    assert!(raw.results().contains(&b"\x013".to_vec()));
+    // The statement is closed.
+    execute(&mut raw, statement, &[], false);
+    assert_eq!(RawClient::error(&raw.results()), Some(1243));
 }
 
 fn diagnostics(fixture: &mut Fixture) {

@@ -1,5 +1,6 @@
 //! Commands and prepared statements: through the proxy they mean what they mean to the server.
 
+use ciphertoll_model::Engine;
 use ciphertoll_wire::mysql::{Capabilities, Param, command};
 
 use super::Case;
@@ -15,15 +16,17 @@ pub(crate) const CASES: [Case; 2] = [
     ("unknown commands are refused by the server", unknown_commands),
 ];
 
-pub(crate) const OF_TRANSACTIONS: [Case; 4] = [
+pub(crate) const OF_TRANSACTIONS: [Case; 5] = [
     ("a savepoint without autocommit keeps its connection", savepoints),
     ("settings of routines that the server reports follow their client", out_of_sight),
     ("prepared statements keep their meaning", meaning),
     ("a statement that cannot be prepared again fails as on the server", errors),
+    ("the error of data sent ahead lasts until the statement is reset", error_state),
 ];
 
 const CURSOR_NOT_OPEN: u16 = 1421;
 const UNKNOWN_COMMAND: u16 = 1047;
+const WRONG_ARGUMENTS: u16 = 1210;
 
 fn routine_cursors(fixture: &mut Fixture) {
     let proxy = fixture.proxy(&[]);
@@ -88,11 +91,13 @@ fn savepoints(fixture: &mut Fixture) {
     }
     let proxy = fixture.proxy(&["--pool-size", "1", "--queue-time", "0.4"]);
     for saves in ["SAVEPOINT mine", "CALL saves()"] {
-        for is_prepared in [false, true] {
+        // MySQL prepares no `SAVEPOINT`.
+        let can_prepare = fixture.engine() == Engine::MariaDb || saves.starts_with("CALL");
+        for is_prepared in [false, true].into_iter().filter(|is_prepared| can_prepare || !is_prepared) {
             in_queue_time(|| {
                 let mut waiting = proxy.try_client()?;
                 let mut raw = proxy.raw();
-                let statement = prepare(&mut raw, saves).statement_id;
+                let statement = if can_prepare { prepare(&mut raw, saves).statement_id } else { 0 };
                 let mut execute = |sql: &str| {
                     raw.query(sql);
                     assert_eq!(RawClient::error(&raw.results()), None, "{sql}");
@@ -242,4 +247,22 @@ fn errors(fixture: &mut Fixture) {
     assert_eq!(RawClient::error(&first.results()), None);
     second.query("DROP TABLE changing");
     second.results();
+}
+
+fn error_state(fixture: &mut Fixture) {
+    let mut proxy = fixture.proxy(&["--pool-size", "2"]);
+    let mut raw = proxy.raw();
+    let statement = prepare(&mut raw, "SELECT ?").statement_id;
+    // For a parameter that does not exist.
+    raw.command(&[&b"\x18"[..], &statement.to_le_bytes(), b"\x05\0data"].concat());
+    for _ in 0..2 {
+        execute(&mut raw, statement, &[Param::Bytes(b"a")], false);
+        assert_eq!(RawClient::error(&raw.results()), Some(WRONG_ARGUMENTS));
+        ask(&proxy, "SELECT 1").expect("it is served");
+    }
+    proxy.process.await_line("event=pinned");
+    raw.command(&[&b"\x1a"[..], &statement.to_le_bytes()].concat());
+    assert_eq!(raw.word()[0], 0);
+    execute(&mut raw, statement, &[Param::Bytes(b"a")], false);
+    assert_eq!(RawClient::error(&raw.results()), None);
 }

@@ -1,7 +1,7 @@
 //! A client whose default database no longer exists, or may no longer be used.
 
 use crate::mysql::{
-    codec::packet::Header,
+    codec::{change_user, packet::Header},
     relay::session_follower::{COM_QUIT, CommandAction, PendingCommand, SessionFollower, is_silent},
     sql::effects::DefaultDatabase,
 };
@@ -23,7 +23,7 @@ impl SessionFollower {
         }
         match kind {
             // COM_INIT_DB, COM_PING and COM_RESET_CONNECTION.
-            COM_QUIT | 0x02 | 0x0e | 0x1f => return None,
+            COM_QUIT | 0x02 | 0x0e | 0x1f | change_user::HEADER => return None,
             _ if is_silent(kind) => return None,
             // COM_QUERY.
             0x03 if header.length <= MAX_USE_BYTES => {

@@ -5,10 +5,10 @@ use std::sync::Arc;
 use foldhash::HashSet;
 
 use crate::mysql::{
-    codec::{ok::OkPacket, packet::HEADER_BYTES},
+    codec::{ok::OkPacket, packet::HEADER_BYTES, prepare_ok::PrepareOk},
     error::Error,
     relay::{
-        observer::{CompletedResponse, CursorState, ResponseEnd},
+        observer::{CompletedResponse, CursorState, ResponseEnd, Statuses},
         prepared_statements::{ClientStatement, ClientStatements, ConnectionStatements},
         session_follower::{
             Diagnostics, InsertIdQuery, MAX_OPEN, PendingCommand, ResetData, ServerBytes, SessionChanges,
@@ -19,9 +19,26 @@ use crate::mysql::{
     },
     server::write_payload,
     sql::effects::{
-        DefaultDatabase, Effects, InsertId, NextTransaction, ReadsDiagnostics, Savepoints, StatementCount,
+        Assignments, DefaultDatabase, Effects, Escapes, InsertId, NextTransaction, ReadsDiagnostics,
+        Savepoints, StatementCount,
     },
 };
+
+/// What has changed status flags.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum FlagsOrigin {
+    /// A command that shows it.
+    Text,
+    Unknown,
+}
+
+/// `ER_UNKNOWN_ERROR` and `ER_WRONG_ARGUMENTS`: data were sent ahead that are too long, or for a parameter that does not
+/// exist. Only on this connection, the statement then fails until the client resets it.
+const IN_ERROR_STATE: [u16; 2] = [1105, 1210];
+/// `ER_UNKNOWN_STMT_HANDLER` and `ER_STMT_HAS_NO_OPEN_CURSOR`: an execute that failed has closed the cursor.
+const NO_CURSOR: [u16; 2] = [1243, 1421];
+/// `ER_PARSE_ERROR` and `ER_UNKNOWN_SYSTEM_VARIABLE`: servers find them before the first assignment of a `SET`.
+const BEFORE_ASSIGNMENTS: [u16; 2] = [1064, 1193];
 
 impl SessionFollower {
     /// Reads the server's next bytes: those that were neither forwarded nor discarded, and newer ones.
@@ -47,7 +64,7 @@ impl SessionFollower {
                 self.complete(complete, statements, prepared);
             }
         } else if let Some(prepared_now) = relay.take_prepared(rest)? {
-            let own = self.complete_prepare(prepared_now.prepare_ok.params, statements);
+            let own = self.complete_prepare(prepared_now.prepare_ok, statements);
             prepared.insert(own, prepared_now.prepare_ok.statement_id);
             server_bytes.drop_bytes = prepared_now.bytes;
             server_bytes.insert = rest[..prepared_now.bytes].to_vec();
@@ -60,7 +77,9 @@ impl SessionFollower {
     }
 
     /// The pending prepare has succeeded; returns the client's identifier of the statement.
-    fn complete_prepare(&mut self, params: u16, statements: &mut ClientStatements) -> u32 {
+    fn complete_prepare(&mut self, prepare_ok: PrepareOk, statements: &mut ClientStatements) -> u32 {
+        let PrepareOk { params, warnings, .. } = prepare_ok;
+        self.changes.diagnostics = Some(Diagnostics::of(warnings));
         let (text, effects) = match self.pending.front_mut() {
             Some(PendingCommand::Prepare { effects, text }) => {
                 (text.take(), effects.take().unwrap_or_default())
@@ -87,13 +106,14 @@ impl SessionFollower {
         statements: &mut ClientStatements,
         prepared: &mut ConnectionStatements,
     ) {
-        let CompletedResponse { end, insert_id, cursor } = complete;
+        let CompletedResponse { end, insert_id, cursor, statuses } = complete;
         if insert_id != 0 {
             self.changes.insert_id = Some(insert_id);
         }
         let (status, diagnostics) = match end {
+            // The number of its warnings came first.
             ResponseEnd::NoStatus if matches!(self.pending.front(), Some(PendingCommand::Prepare { .. })) => {
-                (self.changes.status, Some(Diagnostics::None))
+                (self.changes.status, self.changes.diagnostics)
             }
             // `COM_STATISTICS` leaves those of an earlier command.
             ResponseEnd::NoStatus => (self.changes.status, Some(Diagnostics::Some)),
@@ -106,9 +126,7 @@ impl SessionFollower {
         };
         (self.changes.status, self.changes.diagnostics) = (status, diagnostics);
         self.check_next_transaction(end);
-        if let ResponseEnd::Ok(ok) = end {
-            self.record_flags(ok);
-        }
+        self.record_flags(end, statuses);
         match (self.pending.pop_front(), end) {
             (Some(PendingCommand::Query(Some(effects))), _) => return self.apply_effects(&effects, complete),
             (Some(PendingCommand::Query(None)), _) => {
@@ -134,9 +152,7 @@ impl SessionFollower {
                     return self.apply_effects(&effects.unwrap_or_default(), complete);
                 }
             }
-            (Some(PendingCommand::Fetch(own)), ResponseEnd::Ok(ok)) if ok.last_row_was_sent() => {
-                self.cursors.remove(&own);
-            }
+            (Some(PendingCommand::Fetch(own)), _) if closes_cursor(end) => drop(self.cursors.remove(&own)),
             (Some(PendingCommand::ResetStatement { own, data }), ResponseEnd::Ok(_)) => {
                 self.cursors.remove(&own);
                 if data == ResetData::Earlier {
@@ -169,30 +185,43 @@ impl SessionFollower {
 
     /// Settings that the status flags report may have been changed out of sight, by a stored routine.
     #[inline]
-    fn record_flags(&mut self, ok: OkPacket) {
-        let flags = SettingFlags::of(ok.status);
-        if flags != self.flags {
-            self.change_flags(flags);
+    fn record_flags(&mut self, end: ResponseEnd, statuses: Statuses) {
+        let differences = self.flags.differences(statuses);
+        if !differences.is_none() {
+            let sets_mode = |effects: &Effects| effects.settings.iter().any(|name| name == "sql_mode");
+            let origin = match self.pending.front() {
+                Some(PendingCommand::Query(Some(effects))) if sets_mode(effects) => FlagsOrigin::Text,
+                Some(PendingCommand::Execute(_, effects, _)) if sets_mode(effects) => FlagsOrigin::Text,
+                Some(PendingCommand::Reset) => FlagsOrigin::Text,
+                _ => FlagsOrigin::Unknown,
+            };
+            self.flags_changed(differences, origin);
         }
+        let ResponseEnd::Ok(ok) = end else { return };
+        self.flags = SettingFlags::of(ok.status);
         if ok.database_was_dropped() {
             self.changes.effects.database = DefaultDatabase::MayDiffer;
         }
     }
 
+    /// The server has reported the session's status to the proxy.
+    pub fn report_status(&mut self, ok: OkPacket) {
+        let before = std::mem::replace(&mut self.flags, SettingFlags::of(ok.status));
+        let differences = before.differences_of(self.flags);
+        if !differences.is_none() {
+            // By a command that was answered with an ERR.
+            self.flags_changed(differences, FlagsOrigin::Unknown);
+        }
+        self.changes.status = StatusFlags::Reported;
+        self.transaction.report(ok);
+    }
+
     #[cold]
-    fn change_flags(&mut self, flags: SettingFlags) {
-        let before = std::mem::replace(&mut self.flags, flags);
-        if flags.commits_automatically() != before.commits_automatically() {
+    fn flags_changed(&mut self, differences: SettingFlags, origin: FlagsOrigin) {
+        if differences.commits_automatically() {
             self.changes.effects.sets("autocommit");
         }
-        let sets_mode = |effects: &Effects| effects.settings.iter().any(|name| name == "sql_mode");
-        let is_expected = match self.pending.front() {
-            Some(PendingCommand::Query(Some(effects))) => sets_mode(effects),
-            Some(PendingCommand::Execute(_, effects, _)) => sets_mode(effects),
-            Some(PendingCommand::Reset) => true,
-            _ => false,
-        };
-        if flags.escapes() != before.escapes() && !is_expected {
+        if differences.escapes() == Escapes::None && origin == FlagsOrigin::Unknown {
             // MariaDB restores the `sql_mode` after a routine that has set it, but not the flag: how texts are read
             // is not known any more.
             self.changes.effects.pins("a sql_mode that was set out of sight");
@@ -235,7 +264,11 @@ impl SessionFollower {
     fn executed(&mut self, own: u32, end: ResponseEnd, cursor: CursorState, prepared: &ConnectionStatements) {
         match (cursor, end) {
             // Whether it has closed the earlier cursor is not known.
-            (_, ResponseEnd::Err(_)) => {}
+            (_, ResponseEnd::Err(code)) => {
+                if IN_ERROR_STATE.contains(&code) {
+                    self.changes.effects.pins("a statement that may be in an error state");
+                }
+            }
             // The client has closed the statement meanwhile.
             (CursorState::Open, _) if prepared.get(own).is_none() => {}
             (CursorState::Open, _) if self.cursors.len() < MAX_OPEN => drop(self.cursors.insert(own)),
@@ -248,16 +281,27 @@ impl SessionFollower {
     fn apply_effects(&mut self, effects: &Effects, complete: CompletedResponse) {
         let end = complete.end;
         self.transaction.record(end, effects.savepoints);
-        let is_refused = matches!(end, ResponseEnd::Err(_));
+        let refusal = if let ResponseEnd::Err(code) = end { Some(code) } else { None };
+        let is_refused = refusal.is_some();
         if effects.is_none() && !(is_refused && effects.insert_id == InsertId::Reported) {
             return;
         }
         self.changes.insert_id_query = self.changes.insert_id_query.max(insert_id_query(effects, complete));
         if is_refused && effects.count == StatementCount::One {
+            if effects.assignments == Assignments::Several
+                && !effects.settings.is_empty()
+                && refusal.is_some_and(|code| !BEFORE_ASSIGNMENTS.contains(&code))
+            {
+                // Not asked for: the server might refuse to set those that were not assigned.
+                self.changes.effects.pins("a SET of several settings that failed");
+            }
             // Connection-bound state may exist although the command failed.
             return self.changes.effects.merge(&Effects { pin: effects.pin, ..Effects::default() });
         }
         self.changes.effects.merge(effects);
+        if !effects.settings.is_empty() && self.changes.diagnostics == Some(Diagnostics::Some) {
+            self.changes.diagnostics_of_settings = Diagnostics::Some;
+        }
         if effects.database == DefaultDatabase::MayDiffer {
             self.no_database = None;
         }
@@ -266,6 +310,15 @@ impl SessionFollower {
         {
             self.next_transaction = NextTransaction::Configured;
         }
+    }
+}
+
+/// Whether no cursor is left behind a fetch.
+fn closes_cursor(end: ResponseEnd) -> bool {
+    match end {
+        ResponseEnd::Ok(ok) => ok.last_row_was_sent(),
+        ResponseEnd::Err(code) => NO_CURSOR.contains(&code),
+        ResponseEnd::NoStatus => false,
     }
 }
 

@@ -89,17 +89,13 @@ impl SessionFollower {
                 Ok(self.execute_unprepared(kind, own))
             }
             (COM_STMT_FETCH | COM_STMT_SEND_LONG_DATA, StatementRef::Unprepared(own))
-                if !self.failed.contains_key(&own) =>
+                if self.no_database.is_none() && !self.failed.contains_key(&own) =>
             {
                 Ok(CommandAction::Prepare(own))
             }
             // The server reports that there is no statement.
             (COM_STMT_FETCH, StatementRef::Unprepared(own)) => Ok(self.fetch_failed(header, own)),
-            (COM_STMT_SEND_LONG_DATA, StatementRef::Unprepared(own)) => {
-                // The client stays here until it executes the statement, which fails: elsewhere the data would be missing.
-                self.has_long_data(own);
-                Ok(CommandAction::Discard(None))
-            }
+            (COM_STMT_SEND_LONG_DATA, StatementRef::Unprepared(own)) => Ok(self.lose_long_data(own)),
             (COM_STMT_SEND_LONG_DATA, StatementRef::Prepared { own, id, .. }) => {
                 self.has_long_data(own);
                 Ok(with_statement_id(kind, header, id))
@@ -140,6 +136,17 @@ impl SessionFollower {
                 Ok(with_statement_id(kind, header, id))
             }
         }
+    }
+
+    /// The data of a statement that cannot be prepared. The client stays here until it executes the statement, which fails:
+    /// elsewhere the data would be missing.
+    fn lose_long_data(&mut self, own: u32) -> CommandAction {
+        // Prepared again without its default database, the statement would be about the tables of another one.
+        if let Some(err) = &self.no_database {
+            self.failed.entry(own).or_insert_with(|| err.clone());
+        }
+        self.has_long_data(own);
+        CommandAction::Discard(None)
     }
 
     /// Executes a statement that is not prepared here, or could not be.

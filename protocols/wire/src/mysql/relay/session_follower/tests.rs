@@ -109,8 +109,14 @@ fn refusal() -> Vec<u8> {
 }
 
 fn complete_prepare(id: u32, params: u16) -> Vec<u8> {
+    complete_prepare_with(PrepareOk { statement_id: id, params, columns: 0, warnings: 0 })
+}
+
+/// The server's response to a prepare, with the definitions of the parameters.
+fn complete_prepare_with(prepare_ok: PrepareOk) -> Vec<u8> {
+    let params = prepare_ok.params;
     let mut payload = Vec::new();
-    PrepareOk { statement_id: id, params, columns: 0 }.encode(&mut payload);
+    prepare_ok.encode(&mut payload);
     let mut bytes = written(|out| {
         write_payload(out, 1, &payload).unwrap();
     });
@@ -193,7 +199,7 @@ fn parameter_types_are_added_on_a_new_connection() {
 fn changes_are_reported_once() {
     let mut fixture = Fixture::new();
     fixture.says(&query("SET sql_mode = ''; INSERT INTO t VALUES (1)"), 7);
-    let more = OkPacket { status: 8, ..OK };
+    let more = OkPacket { status: 10, ..OK };
     let insert = OkPacket { last_insert_id: 9, warnings: 1, status: 0x202, ..OK };
     fixture.hears(&[ok(&more), ok(&insert)].concat());
     assert!(fixture.is_clean());

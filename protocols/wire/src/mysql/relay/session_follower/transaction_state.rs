@@ -2,7 +2,7 @@
 
 use crate::mysql::{
     codec::ok::{AUTOCOMMIT, NO_BACKSLASH_ESCAPES, OkPacket},
-    relay::observer::ResponseEnd,
+    relay::observer::{ResponseEnd, Statuses},
     sql::{effects::Savepoints, lexer::Escapes},
 };
 
@@ -19,6 +19,33 @@ impl Default for SettingFlags {
 impl SettingFlags {
     pub fn of(status: u16) -> Self {
         Self(status & (AUTOCOMMIT | NO_BACKSLASH_ESCAPES))
+    }
+
+    /// These flags in place of those of a status.
+    pub fn in_status(self, status: u16) -> u16 {
+        status & !(AUTOCOMMIT | NO_BACKSLASH_ESCAPES) | self.0
+    }
+
+    /// The flags of a client's session on a connection with these flags, which gets the settings that `is_set` names.
+    #[must_use]
+    pub fn with_settings_of(self, client: Self, is_set: impl Fn(&str) -> bool) -> Self {
+        let flag = |name, flag| if is_set(name) { flag } else { 0 };
+        let own = flag("autocommit", AUTOCOMMIT) | flag("sql_mode", NO_BACKSLASH_ESCAPES);
+        Self(self.0 & !own | client.0 & own)
+    }
+
+    /// The flags that differ in any of these statuses.
+    #[inline]
+    pub(super) fn differences(self, statuses: Statuses) -> Self {
+        Self::of(statuses.differences(self.0))
+    }
+
+    pub(super) fn differences_of(self, other: Self) -> Self {
+        Self(self.0 ^ other.0)
+    }
+
+    pub(super) fn is_none(self) -> bool {
+        self.0 == 0
     }
 
     /// How the session treats backslashes.

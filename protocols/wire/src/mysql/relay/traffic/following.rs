@@ -69,11 +69,10 @@ impl MySqlRelay {
 
     /// Starts a command that is not forwarded. The server gets a command in its place that is answered with an OK, and
     /// the client an ERR: see [`Self::take_refused`].
-    pub(crate) fn begin_refused(&mut self, command: CommandStart) -> Result<(), Error> {
+    pub(crate) fn begin_refused(&mut self, command: CommandStart) {
         self.remains.raise(Remains::Anything);
-        self.push_pending(ResponseState::Refused)?;
+        self.push_pending(ResponseState::Refused);
         self.client_framer.begin(command.header, &mut 0);
-        Ok(())
     }
 
     /// Whether the client's last message is complete.

@@ -77,6 +77,22 @@ pub enum StatementCount {
     Several,
 }
 
+/// How many assignments a `SET` has. If one of several fails, others may have been made.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Assignments {
+    /// One, or none.
+    #[default]
+    One,
+    Several,
+}
+
+/// Whether it is known that each ASCII byte of a text is a character.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum ClientEncoding {
+    Known,
+    Unknown,
+}
+
 /// Whether a text reads the diagnostics of the command before it, and leaves them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum ReadsDiagnostics {

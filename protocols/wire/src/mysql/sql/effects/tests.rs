@@ -20,6 +20,11 @@ fn settings_are_found_in_every_notation() {
         ("SET NAMES utf8mb4 COLLATE utf8mb4_bin", &CHARACTER_SETS),
         ("SET CHARACTER SET 'latin1'", &CHARACTER_SETS),
         ("SET character_set_connection = latin1", &CHARACTER_SETS[2..]),
+        ("SET storage_engine = MEMORY, default_storage_engine = Aria", &["default_storage_engine"]),
+        (
+            "SET character_set_server = latin1, tmp_memory_table_size = 1",
+            &["collation_server", "tmp_table_size"],
+        ),
         ("SET STATEMENT max_statement_time=1 FOR SET sql_mode=''", &["sql_mode"]),
         ("SET max_join_size = 5", &["max_join_size", "sql_big_selects"]),
         ("BEGIN; UPDATE t SET a = 1; # set b\n SET c = off;", &["c"]),
@@ -76,6 +81,8 @@ fn connection_bound_state_pins() {
         "SELECT @@last_gtid",
         "SELECT MASTER_GTID_WAIT(@@session.`last_gtid`)",
         "SET system_versioning_asof = DEFAULT",
+        "SET character_set_database = latin1",
+        "SET @@session.collation_database = 'latin1_bin'",
         "SET default_master_connection = '1'",
         "SELECT ROW_COUNT ()",
         "FLUSH LOCAL TABLES WITH READ LOCK",
@@ -180,6 +187,7 @@ fn ambiguous_texts_pin() {
         "SELECT 1 --\u{a0}'\n; SET x = 1",
         "SELECT 1,\u{a0}get_lock('a', 0)",
         "SELECT 1, get_lock\u{a0}('a', 0)",
+        "SELECT 1, get_lock\u{ff}('a', 0)",
         "CREATE \u{a0}TEMPORARY TABLE t (a INT)",
         // With the mode `MSSQL`.
         "SELECT 1 AS [a'b]; SET x = 1; SELECT 'x' AS [y'z]",
@@ -234,5 +242,17 @@ fn texts_that_read_diagnostics_leave_them() {
     }
     for text in ["SHOW TABLES", "SELECT warnings FROM errors", "SELECT COUNT(*) FROM t"] {
         assert_eq!(of(text).reads_diagnostics, ReadsDiagnostics::No, "{text}");
+    }
+}
+
+#[test]
+fn a_default_database_that_is_replaced_is_unset() {
+    for (text, expected) in [
+        ("CREATE OR REPLACE DATABASE a", DefaultDatabase::MayDiffer),
+        ("create or replace schema a", DefaultDatabase::MayDiffer),
+        ("DROP DATABASE a", DefaultDatabase::MayDiffer),
+        ("CREATE OR REPLACE TABLE a (b int)", DefaultDatabase::Unchanged),
+    ] {
+        assert_eq!(Effects::of(text.as_bytes(), Escapes::Backslash).database, expected, "{text}");
     }
 }

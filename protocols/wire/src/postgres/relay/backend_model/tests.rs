@@ -37,6 +37,13 @@ fn answers_belong_to_messages() {
         ("PBE", "12C", Outlook::Unfinished),
         ("PBEH", "12C", Outlook::Unfinished),
         ("H", "", Outlook::Clean),
+        // A Close begins no transaction.
+        ("CH", "3", Outlook::Clean),
+        ("CH", "", Outlook::Unfinished),
+        ("QCH", "CZ3", Outlook::Clean),
+        ("CH", "E", Outlook::Unfinished),
+        ("PCH", "13", Outlook::Unfinished),
+        ("PSCH", "1Z3", Outlook::Clean),
         ("dcf", "", Outlook::Clean),
         // What comes unasked says nothing.
         ("Q", "NASTDCSZ", Outlook::Clean),

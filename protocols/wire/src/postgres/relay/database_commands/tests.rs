@@ -3,7 +3,8 @@ use proptest::prelude::*;
 use super::*;
 use crate::postgres::{
     codec::{
-        command::{encode_parse, encode_query},
+        column::ValueFormat,
+        command::{Param, encode_bind, encode_parse, encode_query},
         parameters::Parameters,
     },
     relay::PostgresRelay,
@@ -77,6 +78,36 @@ fn an_unclear_name_vacates_any_database() {
     let long = format!("DROP DATABASE {}", "a".repeat(64));
     for text in [long.as_str(), "DROP DATABASE U&\"\\0061\"", "CREATE DATABASE a TEMPLATE E'\\x61'"] {
         assert_eq!(vacates(text), [Vacate::Any], "{text}");
+    }
+}
+
+/// Since it was prepared, a pool may have used the database.
+#[test]
+fn a_prepared_command_vacates_when_it_is_bound() {
+    let parse = |name: &str, text: &str| {
+        let mut bytes = Vec::new();
+        encode_parse(&mut bytes, name, text, &[]).unwrap();
+        bytes
+    };
+    let bind = |name: &str| {
+        let mut bytes = Vec::new();
+        encode_bind(&mut bytes, "s", name, &[Param::Text(b"t")], ValueFormat::Text).unwrap();
+        bytes
+    };
+    let shop = Vacate::Database(b"shop".to_vec());
+    let drop = parse("s", "DROP DATABASE shop");
+    let long = "l".repeat(70);
+    for (messages, count) in [
+        ([drop.clone(), bind("s"), bind("s")].concat(), 3),
+        ([drop.clone(), bind("t"), bind("")].concat(), 1),
+        ([drop.clone(), parse("s", "SELECT 1"), bind("s")].concat(), 1),
+        ([parse(&long, "DROP DATABASE shop"), bind(&long[..63])].concat(), 2),
+        ([parse("", "DROP DATABASE shop"), bind("")].concat(), 2),
+        ([parse("s", "SELECT 1"), bind("s")].concat(), 0),
+    ] {
+        for piece in 1..=messages.len() {
+            assert_eq!(read(&messages, piece), vec![shop.clone(); count]);
+        }
     }
 }
 

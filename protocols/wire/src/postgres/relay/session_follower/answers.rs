@@ -13,11 +13,12 @@ use crate::postgres::{
     error::Error,
     relay::{
         backend_model::{CopyFailure, Sent, SentKind},
+        internal_command::UNUSED_NAME,
         session_follower::{
             BatchEnd, Followed, FollowedModel, NOT_PORTABLE, SessionFollower, Speculation, Wait,
             constants::{READ_WITH_UNKNOWN, read_alike},
-            notes::{DescribeNote, DescribePurpose, Failure, Note},
-            own_messages::{UNUSED_NAME, close, put_refusal},
+            notes::{DescribeNote, DescribePurpose, ErrorText, Failure, Note},
+            own_messages::{close, put_refusal},
             shape::{Columns, Shape},
             statements::{OnConnection, key},
         },
@@ -33,6 +34,8 @@ const DEALLOCATE_ALL: &[u8] = b"DEALLOCATE ALL\0";
 const MAX_TAG_BYTES: usize = DEALLOCATE_ALL.len() + 1;
 /// There is no such prepared statement (`invalid_sql_statement_name`).
 const NO_SUCH_STATEMENT: [u8; 5] = *b"26000";
+/// The transaction has failed (`in_failed_sql_transaction`).
+const TRANSACTION_FAILED: [u8; 5] = *b"25P02";
 
 /// What to do with a server's message.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -53,6 +56,7 @@ pub(crate) fn needed_bytes(header: Header, model: &mut FollowedModel) -> Result<
         return Ok(0);
     }
     let is_in_copy = model.is_copying_in();
+    let is_own_error = header.kind == kind::ERROR_RESPONSE && is_own_batch(model);
     let note = model.current().and_then(|sent| sent.note.as_deref());
     let needed = match (header.kind, note) {
         (kind::COMMAND_COMPLETE, Some(Note::Query(_) | Note::Execute { .. })) => {
@@ -61,8 +65,12 @@ pub(crate) fn needed_bytes(header: Header, model: &mut FollowedModel) -> Result<
         (kind::PARAMETER_DESCRIPTION | kind::ROW_DESCRIPTION, Some(Note::Describe(_)))
         | (
             kind::ERROR_RESPONSE,
-            Some(Note::InsertedParse { failure: Failure::Kept | Failure::OfDescribe, .. }),
+            Some(
+                Note::InsertedParse { failure: Failure::OfDescribe, .. }
+                | Note::InsertedParse { error_text: ErrorText::Other, .. },
+            ),
         ) => true,
+        (kind::ERROR_RESPONSE, Some(note)) if is_own_error && note.is_hidden() => true,
         // A part of a long one is enough.
         (kind::ERROR_RESPONSE, note)
             if is_in_copy || matches!(note, Some(Note::Query(note)) if note.error.is_some()) =>
@@ -196,10 +204,14 @@ impl Followed<'_> {
                 let columns = if kind == kind::NO_DATA { None } else { Some(Columns::parse(payload)?) };
                 self.described(note, columns)?;
             }
-            Note::Bind { portal, statement } => match statement {
-                Some(statement) => drop(self.follower.portals.insert(portal, statement)),
-                None => drop(self.follower.portals.remove(&portal)),
-            },
+            Note::Bind { portal, statement: Some(statement) } => {
+                if !portal.is_empty() {
+                    // A `FETCH` of any text or function may execute it.
+                    self.follower.apply(&statement.effects);
+                }
+                self.follower.portals.insert(portal, statement);
+            }
+            Note::Bind { portal, statement: None } => drop(self.follower.portals.remove(&portal)),
             Note::Execute { portal } => self.executed(&portal, payload),
             Note::Query(_) | Note::Inserted | Note::InsertedSync | Note::Refusal { .. } => {}
         }
@@ -218,7 +230,8 @@ impl Followed<'_> {
 
     /// The server has executed a command with these effects.
     fn apply(&mut self, effects: &Effects) {
-        self.statements.forget_dependent(effects.reading(), self.prepared);
+        // A `DISCARD ALL` that has succeeded is not among them.
+        self.statements.forget_dependent(effects.lasting_reading(), self.prepared);
         self.follower.apply(effects);
     }
 
@@ -260,40 +273,20 @@ impl Followed<'_> {
         payload: &[u8],
         model: &mut FollowedModel,
     ) -> Result<ReplyAction, Error> {
-        let mut action = self.unless_dropped();
         let is_hidden =
             |sent: &Sent<Option<Box<Note>>>| sent.note.as_ref().is_some_and(|note| note.is_hidden());
         let has_hidden = model.newest_first().any(is_hidden);
-        let is_aborted = model.transaction() == TransactionStatus::Failed;
-        match model.current().and_then(|sent| sent.note.as_deref_mut()) {
-            Some(Note::Refusal { error }) => {
-                action = ReplyAction::Replace(std::mem::take(error));
-                self.follower.speculation = Speculation::None;
-            }
-            Some(Note::Query(note)) => {
-                if let Some(error) = note.error.take_if(|_| is_no_such_statement(payload)) {
-                    action = ReplyAction::Replace(error);
-                }
-            }
-            Some(Note::InsertedParse { name, failure: Failure::Kept, .. }) => {
-                self.follower.unusable.push((key(name).to_vec(), error_message(payload)?));
-                action = ReplyAction::Discard;
-            }
-            Some(Note::InsertedParse { name, failure: Failure::OfDescribe, .. }) if !is_aborted => {
-                let mut answer = self.parameter_description(name)?;
-                answer.extend(error_message(payload)?);
-                action = ReplyAction::Replace(answer);
-            }
-            Some(Note::InsertedSync) => action = ReplyAction::Discard,
-            _ => {}
+        let mut action = self.replace_error(payload, model)?.unwrap_or(ReplyAction::Forward);
+        // What was executed speculatively has failed, or the proxy's own command behind it: the server skips the rest.
+        if self.unless_dropped() == ReplyAction::Discard {
+            self.follower.speculation = Speculation::None;
+            action = ReplyAction::Replace(changed_type()?);
         }
-        match std::mem::take(&mut self.follower.speculation) {
-            // What was executed speculatively has failed: the server skips the rest.
-            Speculation::Failed { .. } | Speculation::Due { .. } => {
-                action = ReplyAction::Replace(changed_type()?);
-            }
-            failing @ Speculation::Failing => self.follower.speculation = failing,
-            _ => {}
+        if !model.has_begun()
+            && let Some(Note::Query(note)) = model.current().and_then(|sent| sent.note.as_deref_mut())
+        {
+            // Its first statement has failed.
+            note.effects.sets_nothing();
         }
         let is_read = model.is_copying_in() && payload.len() == header.payload_bytes;
         let failure = if is_read { copy_failure(payload) } else { CopyFailure::AtAnyTime };
@@ -304,13 +297,84 @@ impl Followed<'_> {
                 self.prepared.remove(b"");
             }
             // Not everything that it has done is undone.
-            Some(Note::Execute { portal }) => self.executed(portal, b""),
+            Some(Note::Execute { portal }) => {
+                if let Some(statement) = self.follower.portals.get(portal) {
+                    let mut effects = statement.effects.clone();
+                    effects.sets_nothing();
+                    self.apply(&effects);
+                }
+            }
             _ => {}
         }
+        self.end_skipped_speculation(model);
         if has_hidden && model.is_in_doubt() {
             return Err(Error::protocol("response", "it is not known which command has failed"));
         }
         Ok(action)
+    }
+
+    /// Nothing is speculative any longer if the server has skipped the description of the statement. Earlier batches change
+    /// nothing.
+    fn end_skipped_speculation(&mut self, model: &FollowedModel) {
+        let is_undecided = matches!(
+            self.follower.speculation,
+            Speculation::Prepared | Speculation::Running | Speculation::Ending(_)
+        );
+        if is_undecided && !owes_comparison(model) {
+            self.follower.speculation = Speculation::None;
+        }
+    }
+
+    /// What the client gets in place of the error of the current message, if it gets something else.
+    fn replace_error(
+        &mut self,
+        payload: &[u8],
+        model: &mut FollowedModel,
+    ) -> Result<Option<ReplyAction>, Error> {
+        let is_own_batch = is_own_batch(model);
+        let next_parse = if is_own_batch { next_inserted_parse(model) } else { None };
+        let is_aborted = model.transaction() == TransactionStatus::Failed;
+        let unusable = &mut self.follower.unusable;
+        Ok(Some(match model.current().and_then(|sent| sent.note.as_deref_mut()) {
+            Some(Note::Refusal { error }) => ReplyAction::Replace(std::mem::take(error)),
+            Some(Note::Query(note)) => {
+                let error = note.error.take_if(|_| is_for_lack_of_statement(payload));
+                return Ok(error.map(ReplyAction::Replace));
+            }
+            Some(Note::InsertedParse { name, failure: Failure::Kept, error_text, .. }) => {
+                unusable.push((key(name).to_vec(), error_message(payload, *error_text)?));
+                ReplyAction::Discard
+            }
+            Some(Note::InsertedParse { name, failure: Failure::OfDescribe, error_text, .. })
+                if !is_aborted =>
+            {
+                let mut answer = self.parameter_description(name)?;
+                answer.extend(error_message(payload, *error_text)?);
+                ReplyAction::Replace(answer)
+            }
+            Some(Note::InsertedParse { error_text: ErrorText::Other, .. }) => {
+                ReplyAction::Replace(error_message(payload, ErrorText::Other)?)
+            }
+            // The columns were not compared.
+            Some(Note::Describe(note)) if is_own_batch => {
+                self.prepared.insert(&note.name, OnConnection::StandIn);
+                unusable.push((key(&note.name).to_vec(), error_message(payload, ErrorText::Client)?));
+                ReplyAction::Discard
+            }
+            // What a statement needs cannot be set, so it cannot be prepared.
+            Some(Note::Inserted) if is_own_batch => {
+                if let Some(name) = next_parse {
+                    unusable.push((name, error_message(payload, ErrorText::Client)?));
+                }
+                ReplyAction::Discard
+            }
+            // It would be closed again and again.
+            Some(Note::InsertedClose { .. }) if is_own_batch && !is_interrupted(payload) => {
+                return Err(Error::protocol("response", "a prepared statement cannot be closed"));
+            }
+            Some(note) if is_own_batch && note.is_hidden() => ReplyAction::Discard,
+            _ => return Ok(None),
+        }))
     }
 
     /// The server sends a `ReadyForQuery`, in front of which it has reported its settings.
@@ -335,13 +399,11 @@ impl Followed<'_> {
         if let Some(Note::InsertedSync) = completed.and_then(|sent| sent.note).as_deref() {
             action = ReplyAction::Discard;
         }
-        match std::mem::take(&mut self.follower.speculation) {
-            Speculation::Failed { name } => {
-                self.follower.speculation = Speculation::Due { name, batch: BatchEnd::Over };
-            }
-            kept @ (Speculation::Due { .. } | Speculation::Failing) => self.follower.speculation = kept,
-            _ => {}
+        if let Speculation::Failed { name } = &mut self.follower.speculation {
+            let name = std::mem::take(name);
+            self.follower.speculation = Speculation::Due { name, batch: BatchEnd::Over };
         }
+        self.end_skipped_speculation(model);
         if transaction == TransactionStatus::Idle {
             self.follower.portals.clear();
         }
@@ -392,6 +454,13 @@ pub(crate) fn write_probe(out: &mut Vec<u8>, model: &mut FollowedModel) -> Resul
     Ok(())
 }
 
+/// Whether the columns of a statement will be compared with those that it had.
+pub(super) fn owes_comparison(model: &FollowedModel) -> bool {
+    let compares =
+        |note: &Note| matches!(note, Note::Describe(note) if note.purpose == DescribePurpose::Verify);
+    model.newest_first().filter_map(|sent| sent.note.as_deref()).any(compares)
+}
+
 /// Whether the server executes a message that the client does not know.
 fn is_about_own_message(model: &mut FollowedModel) -> bool {
     let note = model.current().and_then(|sent| sent.note.as_deref());
@@ -406,17 +475,45 @@ fn copy_failure(payload: &[u8]) -> CopyFailure {
     if is_in_data { CopyFailure::InData } else { CopyFailure::AtAnyTime }
 }
 
-fn is_no_such_statement(payload: &[u8]) -> bool {
-    Report::parse(payload).is_ok_and(|report| report.sqlstate == NO_SUCH_STATEMENT)
+/// Whether the server executes a batch that the proxy has sent, up to its own `Sync`.
+fn is_own_batch(model: &FollowedModel) -> bool {
+    let next_ready = model.newest_first().filter(|sent| sent.kind.ends_with_ready()).last();
+    matches!(next_ready.and_then(|sent| sent.note.as_deref()), Some(Note::InsertedSync))
+}
+
+/// The name of the statement that the proxy prepares next.
+fn next_inserted_parse(model: &FollowedModel) -> Option<Vec<u8>> {
+    let name = |sent: &Sent<Option<Box<Note>>>| match sent.note.as_deref() {
+        Some(Note::InsertedParse { name, .. }) => Some(key(name).to_vec()),
+        _ => None,
+    };
+    model.newest_first().filter_map(name).last()
+}
+
+/// Whether a text has failed because it lacks a statement. If that could not be prepared within the client's transaction, the
+/// transaction has failed with it.
+fn is_for_lack_of_statement(payload: &[u8]) -> bool {
+    let is_one = |report: Report<'_>| matches!(report.sqlstate, NO_SUCH_STATEMENT | TRANSACTION_FAILED);
+    Report::parse(payload).is_ok_and(is_one)
+}
+
+/// Whether an operator, a cancel request or a time limit has intervened.
+fn is_interrupted(payload: &[u8]) -> bool {
+    Report::parse(payload).is_ok_and(|report| report.sqlstate.starts_with(b"57"))
 }
 
 /// The server's error again.
-fn error_message(payload: &[u8]) -> Result<Vec<u8>, Error> {
+fn error_message(payload: &[u8], text: ErrorText) -> Result<Vec<u8>, Error> {
     let mut error = Vec::with_capacity(HEADER_BYTES + payload.len());
     message::write(&mut error, kind::ERROR_RESPONSE, |out| {
         out.extend_from_slice(payload);
         Ok(())
     })?;
+    if text == ErrorText::Other {
+        for byte in error[HEADER_BYTES..].iter_mut().filter(|byte| !byte.is_ascii()) {
+            *byte = b'?';
+        }
+    }
     Ok(error)
 }
 

@@ -4,25 +4,26 @@ use std::sync::Arc;
 
 use crate::postgres::{
     codec::{
-        command::{encode_flush, encode_sync, put_of_statement},
+        command::encode_flush,
         kind,
         message::{HEADER_BYTES, Header},
         parameters::Parameters,
         text_rules::StringSyntax,
-        transaction::TransactionStatus,
     },
     error::Error,
     relay::{
         backend_model::SentKind,
         session_follower::{
-            BatchEnd, BatchExecution, Followed, FollowedModel, LONG_STATEMENTS, MAX_HELD_BYTES,
-            MAX_STATEMENT_BYTES, MessageAction, NOT_PORTABLE, PayloadReader, Speculation, Undescribed, Wait,
+            BatchCommands, BatchEnd, BatchExecution, Followed, FollowedModel, LONG_STATEMENTS,
+            MAX_HELD_BYTES, MAX_STATEMENT_BYTES, MessageAction, NOT_PORTABLE, PayloadReader, Speculation,
+            Wait,
+            answers::owes_comparison,
             constants::READ_WITH_UNKNOWN,
-            left_by_parse,
+            is_quiet_close, left_by_parse,
             names::{BindNames, Read, ReferencedName, name_at, referenced_name},
             notes::{DescribeNote, DescribePurpose, Failure, Note, QueryNote},
-            own_messages::describe,
-            provision::{Executes, Prepared},
+            own_messages::put_describe,
+            provision::{Executes, LockWait, Prepared},
             statements::{ClientStatement, key},
         },
     },
@@ -58,6 +59,7 @@ impl Followed<'_> {
             kind::FUNCTION_CALL => self.follower.leave(Remains::Anything),
             kind::SYNC => {
                 self.follower.batch = BatchExecution::Fresh;
+                self.follower.batch_commands = BatchCommands::DataAccess;
                 if self.follower.speculation == Speculation::Running {
                     self.follower.speculation = Speculation::Ending(BatchEnd::Over);
                 }
@@ -65,9 +67,14 @@ impl Followed<'_> {
             kind::PARSE => return self.begin_parse(header, input, parameters, model),
             kind::BIND => return self.begin_bind(header, input, parameters, model),
             kind::DESCRIBE => return self.begin_describe(header, input, parameters, model),
-            kind::EXECUTE => {
-                self.follower.batch = BatchExecution::HasExecuted;
-                return Ok(self.begin_execute(header, input));
+            kind::EXECUTE => return Ok(self.begin_execute(header, input)),
+            // Until something follows, the client needs no connection for it.
+            kind::CLOSE
+                if input.len() == HEADER_BYTES + header.payload_bytes
+                    && is_quiet_close(header, input)
+                    && model.is_between_batches() =>
+            {
+                return Ok(MessageAction::NeedInput);
             }
             kind::CLOSE => return Ok(begin_close(header, input)),
             _ => {}
@@ -90,10 +97,7 @@ impl Followed<'_> {
             return self.describe_last(undescribed, header, input, model);
         }
         if self.follower.verifies {
-            let is_owed =
-                |note: &Note| matches!(note, Note::Describe(note) if note.purpose == DescribePurpose::Verify);
-            self.follower.verifies =
-                model.newest_first().filter_map(|sent| sent.note.as_deref()).any(is_owed);
+            self.follower.verifies = owes_comparison(model);
             if self.follower.verifies {
                 return Ok(Some(self.wait()));
             }
@@ -104,8 +108,12 @@ impl Followed<'_> {
                 self.follower.speculation = Speculation::Running;
                 Ok(None)
             }
-            Speculation::Running if may_follow(header, input) => Ok(None),
             Speculation::Running => {
+                match may_follow(header, input) {
+                    Some(true) => return Ok(None),
+                    Some(false) => {}
+                    None => return Ok(Some(MessageAction::NeedInput)),
+                }
                 self.follower.speculation = Speculation::Ending(BatchEnd::Open);
                 let mut insert = Vec::new();
                 encode_flush(&mut insert);
@@ -126,7 +134,7 @@ impl Followed<'_> {
     /// is not used later.
     fn describe_last(
         &mut self,
-        last: Undescribed,
+        last: Arc<ClientStatement>,
         header: Header,
         input: &[u8],
         model: &mut FollowedModel,
@@ -134,20 +142,20 @@ impl Followed<'_> {
         let is_needed = match header.kind {
             kind::DESCRIBE => {
                 let is_other = |named: ReferencedName<'_>| match named {
-                    ReferencedName::Statement(name) => key(name) != key(&last.name),
+                    ReferencedName::Statement(name) => key(name) != key(last.name()),
                     ReferencedName::Portal => true,
                 };
                 referenced_name(header, &input[HEADER_BYTES..]).unreadable_or(is_other)
             }
             // It is used at once; the next transaction will most likely prepare its own.
-            kind::BIND if last.name.is_empty() => {
+            kind::BIND if last.name().is_empty() => {
                 let names = BindNames::parse(header, &input[HEADER_BYTES..]);
                 names.unreadable_or(|names| !names.statement.is_empty())
             }
-            kind::PARSE if last.name.is_empty() => {
+            kind::PARSE if last.name().is_empty() => {
                 name_at(&input[HEADER_BYTES..], header).unreadable_or(|name| !name.is_empty())
             }
-            kind::QUERY => Some(!last.name.is_empty()),
+            kind::QUERY => Some(!last.name().is_empty()),
             _ => Some(true),
         };
         match is_needed {
@@ -156,16 +164,14 @@ impl Followed<'_> {
                 Ok(Some(MessageAction::NeedInput))
             }
             Some(false) => Ok(None),
-            Some(true) if last.statement.effects.named.executes_any() => {
+            Some(true) if last.effects.named.executes_any() => {
                 // What it executes may not be describable. It cannot be prepared again in any case.
                 self.follower.pins(NOT_PORTABLE);
                 Ok(None)
             }
             Some(true) => {
                 let mut insert = Vec::new();
-                put_of_statement(&mut insert, kind::DESCRIBE, &last.name)?;
-                let Undescribed { name, statement } = last;
-                describe(name, statement, DescribePurpose::Learn, model);
+                put_describe(last, DescribePurpose::Learn, &mut insert, model)?;
                 Ok(Some(MessageAction::InsertBefore(insert)))
             }
         }
@@ -184,16 +190,19 @@ impl Followed<'_> {
             let Some(text) = payload_of(header, input) else { return Ok(MessageAction::NeedInput) };
             let mut effects = Effects::of(text.strip_suffix(b"\0").unwrap_or(text), string_syntax);
             self.add_executed(&mut effects, model);
-            if !effects.named.is_empty() && self.follower.batch == BatchExecution::Fresh {
-                if let Some(action) = self.prepare_first(&effects.named, parameters, model)? {
-                    return Ok(action);
-                }
-                error = self.follower.unusable.pop().map(|(_, error)| error);
-                self.follower.unusable.clear();
+            let (named, is_any) = (&effects.named, effects.named == NamedStatements::Any);
+            let lock_wait = if is_any { LockWait::Short } else { LockWait::AsClient };
+            if !named.is_empty()
+                && self.follower.batch != BatchExecution::HasExecuted
+                && let Some(action) = self.prepare_first(named, lock_wait, parameters, model)?
+            {
+                return Ok(action);
             }
             if let Some(action) = self.keep_constants(&effects, parameters, model)? {
                 return Ok(action);
             }
+            let failed = self.follower.unusable.drain(..).find(|(name, _)| named.may_have(name));
+            error = failed.map(|(_, error)| error);
         }
         self.follower.is_preparing = false;
         self.follower.payload_reader = PayloadReader::Text(ArrivingText::Begins(string_syntax));
@@ -209,53 +218,56 @@ impl Followed<'_> {
     fn prepare_first(
         &mut self,
         wanted: &NamedStatements,
+        lock_wait: LockWait,
         parameters: &Parameters,
         model: &mut FollowedModel,
     ) -> Result<Option<MessageAction>, Error> {
-        let is_open = model.newest_first().next().is_some_and(|sent| !sent.kind.ends_with_ready());
-        if is_open && self.prepared.lacks_any(self.statements) {
-            return Ok(Some(self.flush_and_wait()));
+        if self.prepared.lacks_any(self.statements)
+            && let Some(action) = self.wait_until_answered(model)
+        {
+            return Ok(Some(action));
         }
-        Ok(match self.prepare_named(wanted, Failure::Kept, parameters, model)? {
+        Ok(match self.prepare_named(wanted, Failure::Kept, lock_wait, parameters, model)? {
             Prepared::Nothing => None,
             Prepared::Waits => Some(self.wait()),
             Prepared::Insert(mut insert) => {
-                encode_sync(&mut insert);
-                model.send(SentKind::Sync, Some(Box::new(Note::InsertedSync)));
-                self.follower.is_preparing = true;
+                self.end_own_batch(&mut insert, model);
                 Some(MessageAction::InsertBefore(insert))
             }
         })
     }
 
-    /// The client's message waits for the answers to its earlier ones, which the server is asked for once.
-    fn flush_and_wait(&mut self) -> MessageAction {
+    /// The client's message waits for the answers to the earlier ones of its batch, which the server is asked for once.
+    pub(super) fn wait_until_answered(&mut self, model: &FollowedModel) -> Option<MessageAction> {
+        let is_open = model.newest_first().next().is_some_and(|sent| !sent.kind.ends_with_ready());
+        if !is_open {
+            return None;
+        }
         if self.follower.wait == Wait::ForAnswers {
-            return MessageAction::NeedInput;
+            return Some(MessageAction::NeedInput);
         }
         self.follower.wait = Wait::ForAnswers;
         let mut insert = Vec::new();
         encode_flush(&mut insert);
-        MessageAction::InsertBefore(insert)
+        Some(MessageAction::InsertBefore(insert))
     }
 
     /// In front of a text after which texts may be read in a way that the server does not report, the statements that
-    /// would then mean something else are prepared. The client cannot use those that are not. In an open transaction
-    /// nothing is prepared that the client has not asked for: it takes locks and a snapshot, and may fail.
+    /// would then mean something else are prepared, without a long wait for locks. The client cannot use those that are
+    /// not. In an open transaction nothing is prepared that the client has not asked for: it takes locks and a snapshot,
+    /// and may fail. A `DISCARD ALL` fails, or removes the statements.
     fn keep_constants(
         &mut self,
         effects: &Effects,
         parameters: &Parameters,
         model: &mut FollowedModel,
     ) -> Result<Option<MessageAction>, Error> {
-        let reading = effects.reading();
-        let is_idle =
-            self.follower.batch == BatchExecution::Fresh && model.transaction() == TransactionStatus::Idle;
-        if is_idle && self.statements.depend_on(reading) {
+        let reading = effects.reading;
+        if self.is_between_batches(model) && self.statements.depend_on(reading) {
             let names = self.statements.dependent(reading).filter(|name| !name.is_empty());
             let wanted = names.map(|name| (NameUse::Executes, name.to_vec())).collect();
             let wanted = NamedStatements::These(wanted);
-            if let Some(action) = self.prepare_first(&wanted, parameters, model)? {
+            if let Some(action) = self.prepare_first(&wanted, LockWait::Short, parameters, model)? {
                 return Ok(Some(action));
             }
         }
@@ -303,7 +315,7 @@ impl Followed<'_> {
                 // The server refuses a name that is in use.
                 names.push((NameUse::Mentions, name.to_vec()));
             }
-            match self.prepare_named(&named, Failure::Answered, parameters, model)? {
+            match self.prepare_named(&named, Failure::Answered, LockWait::AsClient, parameters, model)? {
                 Prepared::Nothing => {}
                 Prepared::Waits => return Ok(self.wait()),
                 Prepared::Insert(insert) => return Ok(MessageAction::InsertBefore(insert)),
@@ -354,8 +366,7 @@ impl Followed<'_> {
                 self.follower.pins(READ_WITH_UNKNOWN);
             }
             if statement.shape.get().is_none() {
-                let (name, statement) = (name.clone(), Arc::clone(&statement));
-                self.follower.undescribed = Some(Undescribed { name, statement });
+                self.follower.undescribed = Some(Arc::clone(&statement));
             }
             last.note = Some(Box::new(Note::Parse { name, statement }));
         }
@@ -378,13 +389,22 @@ impl Followed<'_> {
                 return Ok(FORWARD);
             }
         };
-        if let Some(action) = self.provide(name, Executes::Next, parameters, model)? {
+        let (statement, is_open) = self.denoted_by_bind(name, model);
+        if is_open {
+            return Ok(self.wait());
+        }
+        let executes = if portal.is_empty() { Executes::ByUnnamedPortal } else { Executes::ByNamedPortal };
+        if let Some(action) = self.provide(name, executes, parameters, model)? {
             return Ok(action);
         }
-        let statement = self.denoted(name, model).map(|statement| self.with_executed(statement, model));
+        if !statement.as_ref().is_some_and(|statement| statement.effects.is_data_access()) {
+            self.follower.batch_commands = BatchCommands::Any;
+        }
+        let statement = statement.map(|statement| self.with_executed(statement, model));
         let statement = statement.filter(|statement| !statement.effects.is_none());
         if let Some(statement) = &statement {
-            match self.prepare_named(&statement.effects.named, Failure::Answered, parameters, model)? {
+            let (named, failure) = (&statement.effects.named, Failure::Answered);
+            match self.prepare_named(named, failure, LockWait::AsClient, parameters, model)? {
                 Prepared::Nothing => {}
                 Prepared::Waits => return Ok(self.wait()),
                 Prepared::Insert(insert) => return Ok(MessageAction::InsertBefore(insert)),
@@ -392,14 +412,24 @@ impl Followed<'_> {
             if let Some(action) = self.keep_constants(&statement.effects, parameters, model)? {
                 return Ok(action);
             }
-            self.follower.is_preparing = false;
             self.follower.notes_portals = true;
+        }
+        self.follower.is_preparing = false;
+        if self.follower.batch == BatchExecution::Fresh {
+            self.follower.batch = BatchExecution::HasPortal;
         }
         let note = self
             .follower
             .notes_portals
             .then(|| Box::new(Note::Bind { portal: key(portal).to_vec(), statement }));
         Ok(MessageAction::Forward(note))
+    }
+
+    /// The newest statement of this name, and whether its effects depend on answers that are still owed.
+    fn denoted_by_bind(&self, name: &[u8], model: &FollowedModel) -> (Option<Arc<ClientStatement>>, bool) {
+        let mut denoted = self.denoted(name, model);
+        let Some(newest) = denoted.next() else { return (None, false) };
+        (Some(Arc::clone(newest)), denoted.any(|other| other.effects != newest.effects))
     }
 
     /// A statement that executes others, with their effects.
@@ -413,14 +443,19 @@ impl Followed<'_> {
     }
 
     fn begin_execute(&mut self, header: Header, input: &[u8]) -> MessageAction {
-        if !self.follower.notes_portals {
-            return FORWARD;
-        }
         let portal = match name_at(&input[HEADER_BYTES..], header) {
             Read::Done(portal) => portal,
             Read::Incomplete => return MessageAction::NeedInput,
             Read::Unreadable => return FORWARD,
         };
+        let before = std::mem::replace(&mut self.follower.batch, BatchExecution::HasExecuted);
+        if before == BatchExecution::Fresh || !portal.is_empty() {
+            // It may be a portal of an earlier batch.
+            self.follower.batch_commands = BatchCommands::Any;
+        }
+        if !self.follower.notes_portals {
+            return FORWARD;
+        }
         MessageAction::Forward(Some(Box::new(Note::Execute { portal: key(portal).to_vec() })))
     }
 
@@ -439,8 +474,9 @@ impl Followed<'_> {
         if let Some(action) = self.provide(name, Executes::Nothing, parameters, model)? {
             return Ok(action);
         }
-        let statement = self.denoted(name, model).filter(|statement| statement.shape.get().is_none());
-        let note = statement.map(|statement| {
+        self.follower.is_preparing = false;
+        let statement = self.denoted(name, model).next().filter(|statement| statement.shape.get().is_none());
+        let note = statement.cloned().map(|statement| {
             let purpose = DescribePurpose::Client;
             Box::new(Note::Describe(DescribeNote {
                 name: name.to_vec(),
@@ -468,11 +504,18 @@ fn payload_of(header: Header, input: &[u8]) -> Option<&[u8]> {
     input.get(HEADER_BYTES..HEADER_BYTES + header.payload_bytes)
 }
 
-/// Whether a message may be sent while a speculative portal runs: it changes nothing.
-fn may_follow(header: Header, input: &[u8]) -> bool {
-    match header.kind {
-        kind::EXECUTE | kind::SYNC | kind::FLUSH => true,
-        kind::DESCRIBE | kind::CLOSE => header.payload_bytes > 0 && input.get(HEADER_BYTES) == Some(&b'P'),
-        _ => false,
+/// Whether a message may be sent while a speculative portal, which has no name, runs: it changes nothing. `None` if it is
+/// incomplete.
+fn may_follow(header: Header, input: &[u8]) -> Option<bool> {
+    let start: &[u8] = match header.kind {
+        kind::SYNC | kind::FLUSH => b"",
+        kind::EXECUTE => b"\0",
+        kind::DESCRIBE => b"P",
+        kind::CLOSE => b"P\0",
+        _ => return Some(false),
+    };
+    if header.payload_bytes < start.len() {
+        return Some(false);
     }
+    input.get(HEADER_BYTES..HEADER_BYTES + start.len()).map(|found| found == start)
 }

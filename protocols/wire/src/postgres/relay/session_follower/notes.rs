@@ -21,6 +21,7 @@ pub(crate) enum Note {
         name: Vec<u8>,
         what: OnConnection,
         failure: Failure,
+        error_text: ErrorText,
     },
     /// The client's `Close`.
     Close {
@@ -54,7 +55,7 @@ pub(crate) struct QueryNote {
     pub(super) effects: Effects,
     /// How many of the deallocations the server has confirmed.
     pub(super) deallocated: usize,
-    /// The error in place of "prepared statement does not exist".
+    /// The error in place of "prepared statement does not exist", or of "current transaction is aborted".
     pub(super) error: Option<Vec<u8>>,
 }
 
@@ -67,6 +68,15 @@ pub(crate) enum Failure {
     OfDescribe,
     /// A `Sync` of the proxy follows.
     Kept,
+}
+
+/// In which encoding the server sends an error.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum ErrorText {
+    /// In that of the client.
+    Client,
+    /// Perhaps in another one: the client gets the characters of ASCII only.
+    Other,
 }
 
 #[derive(Debug)]

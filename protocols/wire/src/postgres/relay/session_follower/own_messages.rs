@@ -14,6 +14,7 @@ use crate::postgres::{
     error::Error,
     relay::{
         backend_model::SentKind,
+        internal_command::UNUSED_NAME,
         session_follower::{
             FollowedModel,
             notes::{DescribeNote, DescribePurpose, Note},
@@ -22,15 +23,18 @@ use crate::postgres::{
     },
 };
 
-/// A `Describe` of the proxy was appended.
-pub(super) fn describe(
-    name: Vec<u8>,
+/// Appends a `Describe` of the proxy.
+pub(super) fn put_describe(
     statement: Arc<ClientStatement>,
     purpose: DescribePurpose,
+    out: &mut Vec<u8>,
     model: &mut FollowedModel,
-) {
+) -> Result<(), Error> {
+    put_of_statement(out, kind::DESCRIBE, statement.name())?;
+    let name = statement.name().to_vec();
     let note = DescribeNote { name, statement, parameter_types: None, purpose };
     model.send(SentKind::Describe, Some(Box::new(Note::Describe(note))));
+    Ok(())
 }
 
 /// Appends a `Close` of the proxy for a statement.
@@ -40,9 +44,12 @@ pub(super) fn close(name: &[u8], out: &mut Vec<u8>, model: &mut FollowedModel) -
     Ok(())
 }
 
-/// Appends a command that sets a setting. The portal and the statement without a name stay.
+/// Appends a command that sets a setting and returns no row. The portal and the statement without a name stay.
 pub(super) fn put_set(sql: &str, out: &mut Vec<u8>, model: &mut FollowedModel) -> Result<(), Error> {
     let mut send = |kind| model.send(kind, Some(Box::new(Note::Inserted)));
+    // One that has failed has left its statement.
+    encode_close_statement(out, UNUSED_NAME)?;
+    send(SentKind::Close);
     put_parse(out, UNUSED_NAME.as_bytes(), sql)?;
     send(SentKind::Parse);
     encode_bind(out, UNUSED_NAME, UNUSED_NAME, &[], ValueFormat::Text)?;
@@ -60,9 +67,6 @@ pub(super) fn put_set(sql: &str, out: &mut Vec<u8>, model: &mut FollowedModel) -
 pub(super) fn put_refusal(out: &mut Vec<u8>) -> Result<(), Error> {
     put_parse(out, UNUSED_NAME.as_bytes(), REFUSED_TEXT)
 }
-
-/// A name that no client uses.
-pub(super) const UNUSED_NAME: &str = "ciphertoll: none";
 
 /// A text that the server refuses, and logs.
 const REFUSED_TEXT: &str = "cached plan must not change result type";

@@ -4,20 +4,20 @@ use std::sync::Arc;
 
 use crate::postgres::{
     codec::{
-        command::{encode_flush, put_of_statement},
-        kind,
+        command::{encode_flush, encode_sync},
         parameters::Parameters,
+        text_rules::TextEncoding,
         transaction::TransactionStatus,
     },
     error::Error,
     relay::{
         backend_model::{Sent, SentKind},
         session_follower::{
-            BatchExecution, Followed, FollowedModel, MessageAction, Speculation,
+            BatchCommands, BatchExecution, Followed, FollowedModel, MessageAction, Speculation,
             constants::{SettingScope, put_settings, settings_between},
             left_by_parse,
-            notes::{DescribePurpose, Failure, Note},
-            own_messages::{close, describe, put_refusal},
+            notes::{DescribePurpose, ErrorText, Failure, Note},
+            own_messages::{close, put_describe, put_refusal, put_set},
             shape::Shape,
             statements::{ClientStatement, OnConnection, key},
         },
@@ -43,8 +43,30 @@ enum Availability {
 /// Whether the message executes the statement that it names.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Executes {
-    Next,
+    /// By the portal without a name, in place of an earlier one.
+    ByUnnamedPortal,
+    ByNamedPortal,
     Nothing,
+}
+
+/// How long the preparation of a statement waits for locks on its tables.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum LockWait {
+    AsClient,
+    /// The client may not mean this statement.
+    Short,
+}
+
+/// Limits the wait for locks up to the end of the transaction.
+const SHORT_LOCK_WAIT: &str = "SELECT WHERE pg_catalog.set_config('lock_timeout', '10ms', true) IS NULL";
+
+/// How a statement is prepared again so that it means the same.
+struct Preparation {
+    /// Commands that set settings.
+    before: Vec<String>,
+    /// Commands that set them back.
+    behind: Vec<String>,
+    error_text: ErrorText,
 }
 
 /// What must be sent for the statements that a text names.
@@ -56,19 +78,30 @@ pub(super) enum Prepared {
 }
 
 impl Followed<'_> {
-    /// The statement that this name will denote if everything before succeeds.
-    pub(super) fn denoted(&self, name: &[u8], model: &FollowedModel) -> Option<Arc<ClientStatement>> {
-        for sent in model.newest_first() {
-            match sent.note.as_deref() {
-                Some(Note::Parse { name: own, statement }) if key(own) == key(name) => {
-                    return Some(Arc::clone(statement));
-                }
-                Some(Note::Close { name: own }) if key(own) == key(name) => return None,
-                _ if sent.kind == SentKind::Query && name.is_empty() => return None,
-                _ => {}
+    /// The statements that this name may denote if everything before in the batch succeeds, the newest first. It is one,
+    /// unless answers to earlier batches are owed, whose messages may have failed.
+    pub(super) fn denoted<'a>(
+        &'a self,
+        name: &'a [u8],
+        model: &'a FollowedModel,
+    ) -> impl Iterator<Item = &'a Arc<ClientStatement>> {
+        let (mut is_earlier, mut is_decided) = (false, false);
+        let newest_first = model.newest_first().map(Some).chain([None]);
+        let found = newest_first.map_while(move |sent| {
+            if is_decided {
+                return None;
             }
-        }
-        self.statements.get(name).cloned()
+            let Some(sent) = sent else { return Some(self.statements.get(name)) };
+            is_earlier |= sent.kind.ends_with_ready();
+            let (found, is_it) = match sent.note.as_deref() {
+                Some(Note::Parse { name: own, statement }) => (Some(statement), key(own) == key(name)),
+                Some(Note::Close { name: own }) => (None, key(own) == key(name)),
+                _ => (None, false),
+            };
+            is_decided = is_it && !is_earlier;
+            Some(found.filter(|_| is_it))
+        });
+        found.flatten()
     }
 
     /// The statement of a portal, if it has effects. `earlier` are the messages in front, the newest first.
@@ -159,32 +192,48 @@ impl Followed<'_> {
             model.send(SentKind::Parse, Some(Box::new(Note::Refusal { error })));
             return Ok(Some(MessageAction::InsertBefore(insert)));
         }
-        let failure = match executes {
-            Executes::Next => Failure::Answered,
-            Executes::Nothing => Failure::OfDescribe,
-        };
         // If its meaning is not known, the server says that there is no such statement.
-        let Some(behind) = self.put_statement(name, &statement, failure, &mut insert, parameters, model)?
-        else {
-            return Ok(None);
+        let Some(preparation) = self.preparation(&statement, parameters, model) else { return Ok(None) };
+        // Behind a `SET`, some statements are refused, as in a transaction.
+        let is_apart = !preparation.before.is_empty() && self.is_between_batches(model);
+        if is_apart && let Some(action) = self.wait_until_answered(model) {
+            return Ok(Some(action));
+        }
+        let failure = match executes {
+            _ if is_apart => Failure::Kept,
+            Executes::Nothing => Failure::OfDescribe,
+            Executes::ByUnnamedPortal | Executes::ByNamedPortal => Failure::Answered,
         };
-        if statement.returns_rows() {
-            put_of_statement(&mut insert, kind::DESCRIBE, name)?;
-            let is_speculative = executes == Executes::Next
-                && self.follower.batch == BatchExecution::Fresh
-                && statement.effects.only_reads();
-            describe(name.to_vec(), statement, DescribePurpose::Verify, model);
-            put_settings(&behind, &mut insert, model)?;
-            if is_speculative {
-                self.follower.speculation = Speculation::Prepared;
-            } else {
-                self.follower.verifies = true;
-                encode_flush(&mut insert);
-            }
-        } else {
-            put_settings(&behind, &mut insert, model)?;
+        self.put_statement(&statement, &preparation, failure, &mut insert, model)?;
+        let returns_rows = statement.returns_rows();
+        let is_speculative = executes == Executes::ByUnnamedPortal
+            && self.follower.batch != BatchExecution::HasExecuted
+            && statement.effects.only_reads();
+        if returns_rows {
+            put_describe(statement, DescribePurpose::Verify, &mut insert, model)?;
+        }
+        put_settings(&preparation.behind, &mut insert, model)?;
+        if is_apart {
+            self.end_own_batch(&mut insert, model);
+        } else if returns_rows && is_speculative {
+            self.follower.speculation = Speculation::Prepared;
+        } else if returns_rows {
+            self.follower.verifies = true;
+            encode_flush(&mut insert);
         }
         Ok(Some(MessageAction::InsertBefore(insert)))
+    }
+
+    /// Whether a `Sync` of the proxy ends nothing of the client's.
+    pub(super) fn is_between_batches(&self, model: &FollowedModel) -> bool {
+        self.follower.batch == BatchExecution::Fresh && model.transaction() == TransactionStatus::Idle
+    }
+
+    /// Ends a batch of the proxy: if a message of it fails, nothing of the client's does.
+    pub(super) fn end_own_batch(&mut self, insert: &mut Vec<u8>, model: &mut FollowedModel) {
+        encode_sync(insert);
+        model.send(SentKind::Sync, Some(Box::new(Note::InsertedSync)));
+        self.follower.is_preparing = true;
     }
 
     /// Prepares nothing under the name of a statement. It is described as one that returns no rows.
@@ -198,8 +247,8 @@ impl Followed<'_> {
     ) -> Result<(), Error> {
         insert.extend_from_slice(&shape.empty_parse(name)?);
         self.follower.leave(left_by_parse(name));
-        let (name, what) = (name.to_vec(), OnConnection::StandIn);
-        model.send(SentKind::Parse, Some(Box::new(Note::InsertedParse { name, what, failure })));
+        let (name, what, error_text) = (name.to_vec(), OnConnection::StandIn, ErrorText::Client);
+        model.send(SentKind::Parse, Some(Box::new(Note::InsertedParse { name, what, failure, error_text })));
         Ok(())
     }
 
@@ -209,51 +258,62 @@ impl Followed<'_> {
         shape.map_or(Ok(Vec::new()), Shape::parameter_description)
     }
 
-    /// Prepares the statement again, as the client knows it. Returns the settings to be put behind it and its `Describe`;
-    /// `None` if it is not possible.
+    /// Prepares the statement again, as the client knows it. The settings that are set back come behind its `Describe`.
     fn put_statement(
         &mut self,
-        name: &[u8],
         statement: &ClientStatement,
+        preparation: &Preparation,
         failure: Failure,
         insert: &mut Vec<u8>,
-        parameters: &Parameters,
         model: &mut FollowedModel,
-    ) -> Result<Option<Vec<String>>, Error> {
-        let is_portable = statement.is_portable() && !statement.depends_on(self.follower.unreported);
-        let Some(shape) = statement.shape.get().filter(|_| is_portable) else { return Ok(None) };
-        let Some((before, behind)) = self.settings_around(statement, parameters, model) else {
-            return Ok(None);
-        };
-        put_settings(&before, insert, model)?;
+    ) -> Result<(), Error> {
+        let (name, Some(shape)) = (statement.name(), statement.shape.get()) else { return Ok(()) };
+        put_settings(&preparation.before, insert, model)?;
         self.close_stand_in(name, insert, model)?;
         insert.extend_from_slice(&shape.typed_parse(&statement.message)?);
         self.follower.leave(left_by_parse(name));
+        let error_text = preparation.error_text;
         let (name, what) = (name.to_vec(), OnConnection::Statement);
-        model.send(SentKind::Parse, Some(Box::new(Note::InsertedParse { name, what, failure })));
-        Ok(Some(behind))
+        model.send(SentKind::Parse, Some(Box::new(Note::InsertedParse { name, what, failure, error_text })));
+        Ok(())
     }
 
-    /// The commands around a `Parse`, so that the server reads the statement's constants with the settings that it first
-    /// read them with. `None` if the present settings are not known.
-    fn settings_around(
+    /// How the statement is prepared again, so that the server reads its constants with the settings that it first read
+    /// them with. `None` if that is not possible, or not known.
+    fn preparation(
         &self,
         statement: &ClientStatement,
         parameters: &Parameters,
         model: &FollowedModel,
-    ) -> Option<(Vec<String>, Vec<String>)> {
-        let Some(read_with) = &statement.read_with else { return Some(Default::default()) };
+    ) -> Option<Preparation> {
+        let is_described = statement.shape.get().is_some();
+        if !is_described || !statement.is_portable() || statement.depends_on(self.follower.unreported) {
+            return None;
+        }
+        let Some(read_with) = &statement.read_with else {
+            return Some(Preparation {
+                before: Vec::new(),
+                behind: Vec::new(),
+                error_text: ErrorText::Client,
+            });
+        };
         if self.follower.unanswered > ReadingChange::None {
             return None;
         }
         let is_idle = model.transaction() == TransactionStatus::Idle;
         let scope = if is_idle { SettingScope::Session } else { SettingScope::Transaction };
         let before = settings_between(parameters, read_with, scope)?;
-        // A command of this batch may end the transaction, and with it what was set for it.
-        if !before.is_empty() && !is_idle && self.follower.batch != BatchExecution::Fresh {
+        let is_within = || {
+            self.follower.batch != BatchExecution::HasExecuted
+                || self.follower.batch_commands == BatchCommands::DataAccess
+        };
+        if !before.is_empty() && !is_idle && !is_within() {
             return None;
         }
-        Some((before, settings_between(read_with, parameters, scope)?))
+        let behind = settings_between(read_with, parameters, scope)?;
+        let is_same = read_with.get(TextEncoding::SETTING) == parameters.get(TextEncoding::SETTING);
+        let error_text = if is_same { ErrorText::Client } else { ErrorText::Other };
+        Some(Preparation { before, behind, error_text })
     }
 
     /// Removes what this connection has under a name in place of the client's statement.
@@ -277,14 +337,14 @@ impl Followed<'_> {
         let (mut names, mut at) = (names.clone(), 0);
         while let Some((name_use, name)) = names.get(at) {
             at += 1;
-            let executed = self.denoted(name, model).filter(|_| *name_use == NameUse::Executes);
-            match executed.as_ref().map(|statement| &statement.effects.named) {
-                Some(NamedStatements::Any) => return self.all_named(),
-                Some(NamedStatements::These(inner)) => {
-                    let new: Vec<_> = inner.iter().filter(|named| !names.contains(named)).cloned().collect();
-                    names.extend(new);
-                }
-                None => {}
+            if *name_use != NameUse::Executes {
+                continue;
+            }
+            let name = name.clone();
+            for executed in self.denoted(&name, model) {
+                let NamedStatements::These(inner) = &executed.effects.named else { return self.all_named() };
+                let new: Vec<_> = inner.iter().filter(|named| !names.contains(named)).cloned().collect();
+                names.extend(new);
             }
         }
         names
@@ -294,9 +354,7 @@ impl Followed<'_> {
     pub(super) fn add_executed(&self, effects: &mut Effects, model: &FollowedModel) {
         if effects.named.executes_any() {
             for (name_use, name) in self.named_by(&effects.named, model) {
-                if name_use == NameUse::Executes
-                    && let Some(executed) = self.denoted(&name, model)
-                {
+                for executed in self.denoted(&name, model).filter(|_| name_use == NameUse::Executes) {
                     effects.execute(&executed.effects);
                 }
             }
@@ -313,6 +371,7 @@ impl Followed<'_> {
         &mut self,
         wanted: &NamedStatements,
         failure: Failure,
+        lock_wait: LockWait,
         parameters: &Parameters,
         model: &mut FollowedModel,
     ) -> Result<Prepared, Error> {
@@ -329,10 +388,15 @@ impl Followed<'_> {
         if names.iter().any(|(_, name)| matches!(self.availability(name, model), Availability::Open)) {
             return Ok(Prepared::Waits);
         }
-        let mut insert = Vec::new();
+        // Then the server prepares nothing but stand-ins. What was sent may end the transaction.
+        let has_failed = failure == Failure::Kept && model.transaction() == TransactionStatus::Failed;
+        if has_failed && model.newest_first().next().is_some() {
+            return Ok(Prepared::Waits);
+        }
+        let (mut insert, mut is_limited) = (Vec::new(), lock_wait == LockWait::AsClient);
         for (name_use, name) in names {
             let is_prepared = self.prepared.get(&name).is_some();
-            let is_failed = self.follower.unusable.iter().any(|(own, _)| *own == name);
+            let is_failed = self.follower.unusable.iter().any(|(own, _)| own == key(&name));
             if is_prepared && name_use == NameUse::Mentions || !is_prepared && is_failed {
                 continue;
             }
@@ -342,19 +406,20 @@ impl Followed<'_> {
                 Availability::Missing(statement) | Availability::StandIn(statement) => statement,
             };
             if is_failed {
-                self.close_stand_in(&name, &mut insert, model)?;
+                self.close_stand_in(statement.name(), &mut insert, model)?;
             } else if name_use == NameUse::Mentions {
                 if let Some(shape) = statement.shape.get() {
-                    self.put_stand_in(&name, shape, failure, &mut insert, model)?;
+                    self.put_stand_in(statement.name(), shape, failure, &mut insert, model)?;
                 }
-            } else if let Some(behind) =
-                self.put_statement(&name, &statement, failure, &mut insert, parameters, model)?
-            {
+            } else if !has_failed && let Some(preparation) = self.preparation(&statement, parameters, model) {
+                if !std::mem::replace(&mut is_limited, true) {
+                    put_set(SHORT_LOCK_WAIT, &mut insert, model)?;
+                }
+                self.put_statement(&statement, &preparation, failure, &mut insert, model)?;
                 if statement.returns_rows() && failure == Failure::Kept {
-                    put_of_statement(&mut insert, kind::DESCRIBE, &name)?;
-                    describe(name, statement, DescribePurpose::Verify, model);
+                    put_describe(statement, DescribePurpose::Verify, &mut insert, model)?;
                 }
-                put_settings(&behind, &mut insert, model)?;
+                put_settings(&preparation.behind, &mut insert, model)?;
             }
         }
         Ok(if insert.is_empty() { Prepared::Nothing } else { Prepared::Insert(insert) })
@@ -375,6 +440,11 @@ impl Effects {
         self.remains == Remains::Nothing
             && self.verb == StatementVerb::Query
             && self.constants < Constants::OfTheTime
+    }
+
+    /// Whether the statement leaves the transaction and its settings as they are.
+    pub(super) fn is_data_access(&self) -> bool {
+        self.remains == Remains::Nothing && matches!(self.verb, StatementVerb::Query | StatementVerb::Write)
     }
 
     /// Whether the text may deallocate this statement.

@@ -5,8 +5,8 @@ use std::sync::{Arc, OnceLock};
 use foldhash::HashMap;
 
 use crate::postgres::{
-    codec::parameters::Parameters,
-    relay::session_follower::shape::Shape,
+    codec::{message::HEADER_BYTES, parameters::Parameters},
+    relay::{database_commands::PreparedDatabaseCommands, session_follower::shape::Shape},
     sql::effects::{Constants, Effects, MAX_NAME_BYTES, ReadingChange, StatementVerb},
 };
 
@@ -15,6 +15,8 @@ use crate::postgres::{
 pub struct ClientStatements {
     by_name: HashMap<Vec<u8>, Arc<ClientStatement>>,
     bytes: usize,
+    /// Prepared commands about databases. Some may be unconfirmed: to close idle connections needlessly does no harm.
+    pub(crate) about_databases: PreparedDatabaseCommands,
 }
 
 #[derive(Debug, PartialEq, Eq)]
@@ -50,10 +52,16 @@ pub(crate) fn key(name: &[u8]) -> &[u8] {
     &name[..name.len().min(MAX_NAME_BYTES)]
 }
 
+fn mentions_xml(message: &[u8]) -> bool {
+    let is_it = |at: usize| message.get(at + 1..at + 3).is_some_and(|rest| rest.eq_ignore_ascii_case(b"ml"));
+    memchr::memchr2_iter(b'x', b'X', message).any(is_it)
+}
+
 impl ClientStatement {
     pub(super) fn new(message: Vec<u8>, mut effects: Effects, parameters: &Parameters) -> Self {
-        if !message.is_ascii() || message.contains(&b'\\') {
-            // The text means something else in another encoding, or if a backslash is an ordinary character.
+        if !message.is_ascii() || message.contains(&b'\\') || mentions_xml(&message) {
+            // The text means something else in another encoding, or if a backslash is an ordinary character; and any string
+            // may be a document.
             effects.constants = effects.constants.max(Constants::OfSettings);
         }
         let shape = OnceLock::new();
@@ -64,6 +72,12 @@ impl ClientStatement {
         }
         let read_with = (effects.constants > Constants::None).then(|| parameters.clone());
         Self { message, effects, read_with, shape }
+    }
+
+    /// As the client has written it. The part that servers compare may end within a character, which they refuse.
+    pub(super) fn name(&self) -> &[u8] {
+        let payload = self.message.get(HEADER_BYTES..).unwrap_or_default();
+        payload.split(|byte| *byte == 0).next().unwrap_or_default()
     }
 
     /// Whether it means the same if it is prepared again.

@@ -10,6 +10,10 @@ use crate::postgres::sql::{
     lexer::{Lexer, Token, TokenText, append},
 };
 
+mod settings;
+
+use settings::{by_its_name, sets_config, sets_unknown, setting};
+
 /// The schema of temporary tables, and how the names of its own schemas begin.
 const TEMPORARY_SCHEMA: &[u8] = b"pg_temp";
 
@@ -62,10 +66,34 @@ struct EffectsScanner {
     set_config: TokenText,
     /// Whether the verb of the first statement was read.
     has_verb: bool,
+    queries: Queries,
+    /// The number of open parentheses.
+    depth: u32,
     /// Whether the text has the word `UPDATE`.
     updates: bool,
     /// Whether the statement is an `ALTER` or a `CREATE`, in which `SET` and `RESET` define custom settings.
     is_definition: bool,
+    #[cfg(test)]
+    thoroughness: Thoroughness,
+}
+
+#[cfg(test)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+enum Thoroughness {
+    #[default]
+    Usual,
+    /// No name is passed over.
+    EveryName,
+}
+
+/// Whether the statement has the word `SELECT` so far, outside of parentheses that are closed. Behind it, `INSERT` and `MERGE`
+/// may be names of columns.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+enum Queries {
+    #[default]
+    None,
+    /// Within this number of open parentheses.
+    Within(u32),
 }
 
 /// The last word, as far as the next one depends on it.
@@ -73,9 +101,11 @@ struct EffectsScanner {
 enum LastWord {
     #[default]
     Other,
-    /// `INSERT` or `MERGE`: a following `INTO` creates nothing.
+    /// `INSERT` or `MERGE`, not behind a `SELECT`: a following `INTO` creates nothing.
     AddsRows,
-    /// `EXECUTE`: the next name may be that of a prepared statement.
+    /// `AS` in a definition: an `EXECUTE` may follow.
+    As,
+    /// `EXECUTE` where a prepared statement may be executed: its name follows.
     Execute,
     /// `SET` or `RESET`: the name of a setting may follow.
     Set,
@@ -87,10 +117,9 @@ enum LastWord {
 }
 
 impl LastWord {
-    fn of(bare: Option<&[u8]>) -> Self {
+    fn of(bare: Option<&[u8]>, queries: Queries) -> Self {
         match bare {
-            Some(b"insert" | b"merge") => Self::AddsRows,
-            Some(b"execute") => Self::Execute,
+            Some(b"insert" | b"merge") if queries == Queries::None => Self::AddsRows,
             Some(b"set" | b"reset") => Self::Set,
             _ => Self::Other,
         }
@@ -166,6 +195,14 @@ impl TextReader {
         Self { lexer: Lexer::new(string_syntax), scanner: EffectsScanner::default() }
     }
 
+    /// A reader to compare others with.
+    #[cfg(test)]
+    pub(super) fn thorough(string_syntax: StringSyntax) -> Self {
+        let mut reader = Self::new(string_syntax);
+        reader.scanner.thoroughness = Thoroughness::EveryName;
+        reader
+    }
+
     pub fn read(&mut self, text: &[u8]) {
         let Self { lexer, scanner } = self;
         lexer.read(text, &mut |token| scanner.token(token));
@@ -192,7 +229,12 @@ impl EffectsScanner {
                 self.end_key_words(Some(token));
                 self.argument(token);
                 match token {
-                    Token::Sign(b';') => self.statement = StatementState::Begin,
+                    Token::Sign(b';') => {
+                        self.statement = StatementState::Begin;
+                        (self.depth, self.queries) = (0, Queries::None);
+                    }
+                    Token::Sign(b'(') => self.depth = self.depth.saturating_add(1),
+                    Token::Sign(b')') => self.close(),
                     Token::Unclear(reason) => {
                         self.effects.remains = Remains::Anything;
                         self.effects.named = NamedStatements::Any;
@@ -206,6 +248,13 @@ impl EffectsScanner {
                     _ => {}
                 }
             }
+        }
+    }
+
+    fn close(&mut self) {
+        self.depth = self.depth.saturating_sub(1);
+        if matches!(self.queries, Queries::Within(depth) if depth > self.depth) {
+            self.queries = Queries::None;
         }
     }
 
@@ -282,21 +331,29 @@ impl EffectsScanner {
             return;
         }
         self.name.state = NameState::None;
+        if self.is_without_effect(next) {
+            return;
+        }
         if !self.is_data_access(next) {
             self.effects.remains = Remains::Anything;
         }
         let (name, is_bare) = (self.name.text.as_slice(), self.name.quoting == Quoting::Bare);
         let function = name.rsplit(|byte| *byte == b'.').next();
-        let next_word = match function {
-            Some(b"set_config") => LastWord::SetConfig,
-            _ => LastWord::of(is_bare.then_some(name)),
+        let next_word = match name {
+            _ if function == Some(b"set_config") => LastWord::SetConfig,
+            b"as" if is_bare && self.is_definition => LastWord::As,
+            b"execute" if is_bare && self.may_execute() => LastWord::Execute,
+            _ => LastWord::of(is_bare.then_some(name), self.queries),
         };
         let last_word = std::mem::replace(&mut self.last_word, next_word);
         if matches!(last_word, LastWord::ConfigArguments | LastWord::ConfigName) {
             sets_unknown(&mut self.effects);
         }
         self.updates |= is_bare && name == b"update";
-        if self.statement == StatementState::Begin {
+        if is_bare && name == b"select" && self.queries == Queries::None {
+            self.queries = Queries::Within(self.depth);
+        }
+        if matches!(self.statement, StatementState::Begin | StatementState::Explain) {
             self.is_definition = is_bare && matches!(name, b"alter" | b"create");
         } else if last_word == LastWord::Set && self.is_definition && name.contains(&b'.') {
             self.effects.pins("a custom setting");
@@ -305,6 +362,7 @@ impl EffectsScanner {
         if !std::mem::replace(&mut self.has_verb, true) && is_bare {
             self.effects.verb = match name {
                 b"select" | b"values" | b"table" => StatementVerb::Query,
+                b"insert" | b"update" | b"delete" | b"merge" | b"with" => StatementVerb::Write,
                 b"fetch" => StatementVerb::Fetch,
                 _ => StatementVerb::Other,
             };
@@ -329,6 +387,27 @@ impl EffectsScanner {
         }
     }
 
+    /// Whether an `EXECUTE` here executes a prepared statement. It is also a privilege, and a part of `CREATE TRIGGER`.
+    fn may_execute(&self) -> bool {
+        matches!(self.statement, StatementState::Begin | StatementState::Explain)
+            || self.last_word == LastWord::As
+    }
+
+    /// Whether the current name, before this token, is one of the many that change nothing here: within a statement, behind
+    /// no word of interest, and none itself.
+    fn is_without_effect(&self, next: Option<Token<'_>>) -> bool {
+        #[cfg(test)]
+        if self.thoroughness == Thoroughness::EveryName {
+            return false;
+        }
+        self.statement == StatementState::Other
+            && self.last_word == LastWord::Other
+            && self.name.quoting == Quoting::Bare
+            && next != Some(Token::Sign(b'('))
+            && !may_matter_within(self.name.text.as_slice())
+            && !(self.is_definition && self.name.text.as_slice() == b"as")
+    }
+
     /// Whether a statement with the current name, before this token, is plain data access as far as the name shows.
     fn is_data_access(&self, next: Option<Token<'_>>) -> bool {
         let (name, is_bare) = (self.name.text.as_slice(), self.name.quoting == Quoting::Bare);
@@ -343,6 +422,16 @@ impl EffectsScanner {
         let is_before_parenthesis = next == Some(Token::Sign(b'('));
         !is_before_parenthesis || is_target || is_bare && data_access::is_plain_before_parenthesis(name)
     }
+}
+
+/// Whether a word, or a name with dots, may matter within a statement that is of no more interest. Decided by its
+/// beginning, which is fast.
+fn may_matter_within(name: &[u8]) -> bool {
+    let begins_like_one =
+        matches!(name, [b'd', b'b', b'l', ..] | [b'p', b'g', b'_', ..] | [b's', b'e', b't', ..]);
+    begins_like_one
+        || matches!(name, b"insert" | b"into" | b"merge" | b"reset" | b"select" | b"update")
+        || name.contains(&b'.')
 }
 
 /// The state after the next word.
@@ -373,6 +462,12 @@ fn next(statement: StatementState, word: &[u8], effects: &mut Effects) -> Statem
             effects.discard = Discard::All;
             StatementState::Other
         }
+        // The server analyses its prepared statements anew, and reads their constants with the present settings.
+        (StatementState::Discard, b"plans") => {
+            effects.changes_reading(ReadingChange::Constants);
+            effects.pins("DISCARD PLANS");
+            StatementState::Other
+        }
         (StatementState::Declare, b"with") => StatementState::With,
         (StatementState::With, b"hold") => {
             effects.pins("a cursor WITH HOLD");
@@ -385,9 +480,8 @@ fn next(statement: StatementState, word: &[u8], effects: &mut Effects) -> Statem
         }
         (StatementState::Create, b"or" | b"replace" | b"global" | b"local")
         | (StatementState::Explain, b"create") => StatementState::Create,
-        (StatementState::Other | StatementState::Into | StatementState::Explain, b"into") => {
-            StatementState::Into
-        }
+        (StatementState::Other | StatementState::Into | StatementState::Explain, b"into")
+        | (StatementState::Into, b"global" | b"local") => StatementState::Into,
         (
             StatementState::Discard | StatementState::Create | StatementState::Into | StatementState::Target,
             _,
@@ -451,7 +545,13 @@ fn first(word: &[u8], effects: &mut Effects) -> StatementState {
 fn named(statement: StatementState, name: &[u8], effects: &mut Effects) -> StatementState {
     match statement {
         StatementState::Set | StatementState::SetSession | StatementState::Reset => {
-            effects.sets(name);
+            // The only ones of them that are also settings.
+            let known = [&b"session_authorization"[..], b"seed"];
+            let known = known.into_iter().find(|known| name.eq_ignore_ascii_case(known));
+            match known {
+                Some(known) => setting(known, effects),
+                None => effects.sets(name),
+            }
             after_name(name)
         }
         StatementState::SetLocal => local(name, effects),
@@ -462,56 +562,6 @@ fn named(statement: StatementState, name: &[u8], effects: &mut Effects) -> State
         StatementState::Prepare => prepares(name, effects),
         StatementState::Target => StatementState::Other,
         other => other,
-    }
-}
-
-/// The setting named after `SET` or `RESET`.
-fn setting(word: &[u8], effects: &mut Effects) {
-    match word {
-        b"characteristics" => effects.pins("SET SESSION CHARACTERISTICS"),
-        b"authorization" | b"session" | b"session_authorization" => {
-            effects.pins("SET SESSION AUTHORIZATION");
-        }
-        b"all" => {
-            effects.changes_reading(ReadingChange::Constants);
-            effects.pins("RESET ALL");
-        }
-        b"seed" => effects.pins("SET SEED"),
-        word => effects.sets(by_its_name(word)),
-    }
-}
-
-/// The setting that follows `SET` as a word of its own.
-fn by_its_name(word: &[u8]) -> &[u8] {
-    match word {
-        b"time" => b"TimeZone",
-        b"names" => b"client_encoding",
-        b"xml" => b"xmloption",
-        b"schema" => b"search_path",
-        name => name,
-    }
-}
-
-/// A setting is set whose name is not known.
-fn sets_unknown(effects: &mut Effects) {
-    effects.pins("set_config");
-    effects.changes_reading(ReadingChange::Constants);
-    effects.calls_set_config = SetConfig::MayDefineCustom;
-}
-
-/// What `set_config` does with this setting: what `SET` does, if its name is a plain one.
-fn sets_config(name: &[u8], effects: &mut Effects) {
-    let name = name.to_ascii_lowercase();
-    let is_plain = !name.is_empty() && name.iter().all(|byte| byte.is_ascii_alphanumeric() || *byte == b'_');
-    // The value may be that of `pg_temp`; the others are set in other ways.
-    let is_special = matches!(name.as_slice(), b"search_path" | b"role" | b"session_authorization" | b"seed");
-    if is_plain && !is_special {
-        effects.sets(&name);
-        return;
-    }
-    effects.pins("set_config");
-    if name.contains(&b'.') {
-        effects.calls_set_config = SetConfig::MayDefineCustom;
     }
 }
 

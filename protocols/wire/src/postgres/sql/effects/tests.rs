@@ -42,6 +42,39 @@ fn settings_are_in_the_order_in_which_they_were_last_set() {
     );
 }
 
+/// Columns may have the names of key words.
+#[test]
+fn a_temporary_table_is_found_behind_any_column() {
+    for text in [
+        "SELECT 1 AS insert INTO TEMP t",
+        "SELECT 1 AS merge INTO TEMPORARY t",
+        "SELECT insert INTO TEMP t FROM s",
+        "SELECT (SELECT 1) insert INTO TEMP t",
+        "WITH a AS (SELECT 1) SELECT 1 AS insert INTO TEMP t",
+        "SELECT 1 INTO LOCAL TEMP t",
+        "SELECT 42 AS a INTO GLOBAL TEMPORARY t",
+    ] {
+        assert_eq!(pin(text), Some("a temporary table"), "{text}");
+    }
+    assert_eq!(of("SELECT 1 AS insert INTO t").remains, Remains::Anything);
+}
+
+#[test]
+fn a_quoted_setting_is_what_it_is_without_quotes() {
+    for name in ["session_authorization", "Session_Authorization"] {
+        assert_eq!(pin(&format!("SET \"{name}\" TO app")), Some("SET SESSION AUTHORIZATION"), "{name}");
+    }
+    assert_eq!(pin("SET \"seed\" TO 0.5"), Some("SET SEED"));
+    assert_eq!(pin("SET \"work_mem\" TO 64"), None);
+}
+
+/// Afterwards, constants are read with other settings.
+#[test]
+fn a_server_that_analyses_its_statements_anew_keeps_its_client() {
+    let effects = of("DISCARD PLANS");
+    assert_eq!((effects.pin, effects.reading), (Some("DISCARD PLANS"), ReadingChange::Constants));
+}
+
 #[test]
 fn effects_within_the_transaction_are_ignored() {
     for text in [
@@ -55,7 +88,6 @@ fn effects_within_the_transaction_are_ignored() {
         "DECLARE c CURSOR FOR SELECT 1",
         "PREPARE TRANSACTION 'x'",
         "SELECT \"set_config\" FROM t /* ; SET x = 1 */",
-        "DISCARD PLANS",
         "",
     ] {
         assert!(of(text).is_none(), "{text}: {:?}", of(text));
@@ -207,6 +239,9 @@ fn statements_that_sql_names_are_found() {
         ("EXPLAIN (ANALYZE, COSTS off) EXECUTE s1(1)", Executes, "s1"),
         ("CREATE TABLE t AS EXECUTE s1", Executes, "s1"),
         ("CREATE TEMP TABLE t AS EXECUTE s1", Executes, "s1"),
+        ("create table t (a) with (fillfactor = 70) as execute s1(1) with no data", Executes, "s1"),
+        ("EXPLAIN ANALYZE VERBOSE CREATE TABLE t AS EXECUTE s1", Executes, "s1"),
+        ("GRANT EXECUTE ON FUNCTION f() TO app; EXPLAIN EXECUTE s1", Executes, "s1"),
         ("DEALLOCATE S1", Mentions, "s1"),
         ("PREPARE s1 AS SELECT 1", Mentions, "s1"),
         ("PREPARE \"s1\" (int) AS SELECT 1", Mentions, "s1"),
@@ -220,7 +255,20 @@ fn statements_that_sql_names_are_found() {
         let expected = NamedStatements::These(vec![(name_use, name.as_bytes().to_vec())]);
         assert_eq!(of(text).named, expected, "{text}");
     }
-    for text in ["SELECT 1", "PREPARE TRANSACTION 'x'", "DEALLOCATE ALL", "SELECT 'EXECUTE s1'"] {
+    for text in [
+        "SELECT 1",
+        "PREPARE TRANSACTION 'x'",
+        "DEALLOCATE ALL",
+        "SELECT 'EXECUTE s1'",
+        // It is not only a statement.
+        "GRANT EXECUTE ON FUNCTION f() TO app",
+        "REVOKE EXECUTE ON ALL FUNCTIONS IN SCHEMA a FROM app",
+        "ALTER DEFAULT PRIVILEGES GRANT EXECUTE ON FUNCTIONS TO app",
+        "CREATE TRIGGER a BEFORE INSERT ON t FOR EACH ROW EXECUTE FUNCTION f()",
+        "CREATE TRIGGER a AFTER INSERT ON t EXECUTE PROCEDURE f()",
+        "SELECT execute s1 FROM t AS execute",
+        "CREATE TABLE t AS SELECT execute s1 FROM u",
+    ] {
         assert!(of(text).named.is_empty(), "{text}");
     }
     assert_eq!(of("DEALLOCATE U&\"\\0061\"").named, NamedStatements::Any);
@@ -428,5 +476,27 @@ fn only_plain_data_access_leaves_nothing() {
         "SELECT U&\"a\"('x')",
     ] {
         assert_eq!(remains(text), Remains::Anything, "{text}");
+    }
+}
+
+/// Words that matter somewhere, words that begin like them, and others.
+const WORDS: &str = "select insert into merge update delete values table with as explain analyze create temp temporary \
+                     table or replace set reset local session time zone names all search_path pg_temp pg_temp.t pg_tem \
+                     set_config pg_catalog.set_config setseed sets settings pg_settings pg_advisory_lock \
+                     public.pg_try_advisory_lock dblink_connect dblink_ prepare execute deallocate transaction discard \
+                     declare cursor hold fetch listen load do alter role my.own seed inserts intos t a.b \"into\" \
+                     \"pg_temp\" 'x' '1' $1 ( ) , ; . -- /*";
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(4_000))]
+    /// Most names within a statement are passed over.
+    #[test]
+    fn names_that_are_passed_over_have_no_effect(
+        words in prop::collection::vec(prop::sample::select(WORDS.split_whitespace().collect::<Vec<_>>()), 0..12),
+    ) {
+        let text = words.join(" ");
+        let mut thorough = TextReader::thorough(StringSyntax::Standard);
+        thorough.read(text.as_bytes());
+        prop_assert_eq!(of(&text), thorough.end());
     }
 }

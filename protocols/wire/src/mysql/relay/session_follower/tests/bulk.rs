@@ -172,3 +172,19 @@ fn a_bulk_execute_of_a_failed_statement_leaves_the_error_of_its_data() {
     assert!(!fixture.follow.is_open());
     assert_eq!(fixture.says(&execute(own, &[Param::Bytes(b"")]), 3).1, Some(own));
 }
+
+/// While its default database does not exist, a client's statements would be prepared again for the tables of another one.
+#[test]
+fn data_sent_without_the_default_database_make_the_execute_fail() {
+    let mut fixture = Fixture::new();
+    let own = prepare(&mut fixture, "INSERT INTO t VALUES (?)", 77, 1);
+    fixture.moves();
+    fixture.follow.database_refused(refusal()[HEADER_BYTES..].to_vec());
+    assert_eq!(fixture.says(&long_data(own), 3).1, None, "it is not prepared");
+    fixture.says(&query("USE other"), 1000);
+    fixture.hears(&ok(&OK));
+    assert!(!fixture.follow.has_no_database());
+    let execute = execute(own, &[Param::Bytes(b"")]);
+    assert_eq!(fixture.says(&execute, 3).1, None, "its data are missing");
+    assert_eq!(fixture.says(&execute, 3).1, Some(own));
+}

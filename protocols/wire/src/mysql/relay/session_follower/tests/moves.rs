@@ -43,14 +43,74 @@ fn diagnostics_stay_behind_commands_that_read_them() {
         fixture.hears(&answer);
         assert_eq!(fixture.follow.settle().diagnostics, expected, "{command:?}");
     }
+    // A prepare reports its warnings before its definitions.
+    for (warnings, expected) in [(1, Diagnostics::Some), (0, Diagnostics::None)] {
+        fixture.says(&written(|out| encode_prepare(out, "SELECT ?").unwrap()), 1000);
+        let reply = PrepareOk { statement_id: 7, params: 1, columns: 0, warnings };
+        fixture.hears(&complete_prepare_with(reply));
+        assert_eq!(fixture.follow.settle().diagnostics, Some(expected));
+    }
 }
 
 #[test]
-fn without_its_database_a_client_can_only_choose_another_one() {
+fn settings_may_leave_warnings() {
+    const WARNED: OkPacket = OkPacket { warnings: 1, ..OK };
+    for (text, answer, expected) in [
+        ("SET big_tables = 1", WARNED, Diagnostics::Some),
+        ("SET big_tables = 1", OK, Diagnostics::None),
+        ("INSERT INTO t VALUES (1)", WARNED, Diagnostics::None),
+    ] {
+        let mut fixture = Fixture::new();
+        fixture.says(&query(text), 1000);
+        fixture.hears(&ok(&answer));
+        fixture.says(&query("SELECT 1 FROM t"), 1000);
+        fixture.hears(&ok(&OK));
+        assert_eq!(fixture.follow.settle().diagnostics_of_settings, expected, "{text}");
+    }
+}
+
+#[test]
+fn commands_wait_when_many_responses_are_owed() {
+    let mut fixture = Fixture::new();
+    let Fixture { relay, follow, statements, prepared } = &mut fixture;
+    let commands = written(encode_ping).repeat(10_000);
+    let passed = follow.process_client(relay, &commands, statements, prepared).unwrap().pass_bytes;
+    assert!(passed < commands.len() && relay.is_full(), "{passed}");
+    // Those that are not answered wait, too.
+    let close = written(|out| encode_statement_close(out, 7));
+    let taken = follow.process_client(relay, &close, statements, prepared).unwrap();
+    assert_eq!((taken.pass_bytes, taken.drop_bytes, taken.insert), (0, 0, Vec::new()));
+    fixture.hears(&ok(&OK).repeat(passed / written(encode_ping).len()));
+    assert!(fixture.is_clean());
+    assert_eq!(fixture.says(&commands[..5], 5), (commands[..5].to_vec(), None));
+}
+
+#[test]
+fn data_sent_ahead_can_leave_a_statement_in_an_error_state() {
+    for (code, is_pinned) in [(1210, true), (1105, true), (1064, false)] {
+        let mut fixture = Fixture::new();
+        let own = prepare(&mut fixture, "SELECT ?", 77, 1);
+        fixture.says(&execute(own, &[Param::Bytes(b"")]), 1000);
+        let err = ErrPacket { code, sql_state: *b"HY000", message: b"no" };
+        fixture.hears(&written(|out| write_err(out, 1, &err).unwrap()));
+        assert_eq!(fixture.follow.settle().effects.pin.is_some(), is_pinned, "{code}");
+    }
+}
+
+#[test]
+fn without_its_database_a_client_can_choose_another_one_or_change_its_user() {
     let err = refusal()[HEADER_BYTES..].to_vec();
     let init = written(|out| {
         write_payload(out, 0, b"\x02other").unwrap();
     });
+    let mut fixture = Fixture::new();
+    fixture.follow.database_refused(err.clone());
+    let Fixture { relay, follow, statements, prepared } = &mut fixture;
+    let change = written(|out| {
+        write_payload(out, 0, b"\x11app\0\0\0").unwrap();
+    });
+    let client_bytes = follow.process_client(relay, &change, statements, prepared).unwrap();
+    assert_eq!(client_bytes.goodbye, Some(Goodbye::ChangeUser));
     for (choice, pieces) in [(query(" use `other` ; "), 3), (query("USE other"), 1000), (init, 2)] {
         let mut fixture = Fixture::new();
         fixture.follow.database_refused(err.clone());
@@ -98,4 +158,126 @@ fn an_error_that_ends_the_transaction_ends_its_savepoints() {
     }
     fixture.follow.report_status(ENDED);
     assert!(fixture.follow.may_have_savepoint());
+}
+
+#[test]
+fn settings_that_a_failing_command_has_changed_are_seen_behind_it() {
+    const ESCAPES: Option<&str> = Some("a sql_mode that was set out of sight");
+    let call = query("CALL p()");
+    for (status, settings, pin) in [
+        (2, &[][..], None),
+        (0, &["autocommit"][..], None),
+        (0x202, &[], ESCAPES),
+        (0x200, &["autocommit"], ESCAPES),
+    ] {
+        let mut fixture = Fixture::new();
+        fixture.says(&call, 7);
+        fixture.hears(&refusal());
+        fixture.follow.settle();
+        fixture.follow.report_status(OkPacket { status, ..OK });
+        let SessionChanges { effects, status, .. } = fixture.follow.settle();
+        assert_eq!(
+            (effects.settings, effects.pin),
+            (settings.iter().map(ToString::to_string).collect(), pin)
+        );
+        assert_eq!(status, StatusFlags::Reported);
+        // It is reported once.
+        fixture.follow.report_status(OkPacket { status: OK.status, ..OK });
+        fixture.follow.settle();
+        fixture.follow.report_status(OkPacket { status: OK.status, ..OK });
+        assert!(fixture.follow.settle().effects.is_none());
+    }
+    // Changed for a while, within one text.
+    for last in [ok(&OK), refusal()] {
+        let mut fixture = Fixture::new();
+        fixture.says(&query("CALL p(); SELECT 1; CALL q()"), 7);
+        let changed = ok(&OkPacket { status: 0x208, ..OK });
+        fixture.hears(&[changed.clone(), changed, last].concat());
+        let effects = fixture.follow.settle().effects;
+        assert_eq!((effects.settings, effects.pin), (vec!["autocommit".to_owned()], ESCAPES));
+    }
+}
+
+#[test]
+fn a_set_that_fails_behind_an_assignment_stays_on_its_connection() {
+    const PIN: Option<&str> = Some("a SET of several settings that failed");
+    for (text, code, expected) in [
+        ("SET time_zone = '+05:00', GLOBAL innodb_log_file_size = 1", 1371, PIN),
+        ("SET GLOBAL innodb_log_file_size = 1, @@session.time_zone = '+05:00'", 1371, PIN),
+        ("SET time_zone = '+05:00', sql_mode = 'x'", 1231, PIN),
+        ("SET time_zone = CONCAT('+05', ':00')", 1298, None),
+        ("SET GLOBAL a = 1, GLOBAL b = 1", 1371, None),
+        // Nothing was set.
+        ("SET time_zone = '+05:00', nonsense = 1", 1193, None),
+        ("SET time_zone = '+05:00', nonsense", 1064, None),
+    ] {
+        let err = ErrPacket { code, sql_state: *b"HY000", message: b"no" };
+        let refusal = written(|out| write_err(out, 1, &err).unwrap());
+        let mut fixture = Fixture::new();
+        fixture.says(&query(text), 7);
+        fixture.hears(&refusal);
+        let effects = fixture.follow.settle().effects;
+        assert_eq!((effects.pin, effects.settings.len()), (expected, 0), "{text}");
+        let own = prepare(&mut fixture, text, 77, 0);
+        fixture.says(&execute(own, &[]), 7);
+        fixture.hears(&refusal);
+        assert_eq!(fixture.follow.settle().effects.pin, expected, "{text}");
+    }
+}
+
+#[test]
+fn a_fetch_shows_that_a_cursor_is_closed() {
+    for (code, is_open) in [(1421, false), (1243, false), (1317, true)] {
+        let mut fixture = Fixture::new();
+        let own = prepare(&mut fixture, "SELECT ?", 77, 1);
+        open_cursor(&mut fixture, own, CURSOR);
+        fixture.says(&execute_with_cursor(own), 1000);
+        fixture.hears(&refusal());
+        assert!(fixture.follow.is_open());
+        let fetch = [&b"\x1c"[..], &own.to_le_bytes(), b"\x01\0\0\0"].concat();
+        let fetch = written(|out| {
+            write_payload(out, 0, &fetch).unwrap();
+        });
+        fixture.says(&fetch, 1000);
+        let err = ErrPacket { code, sql_state: *b"HY000", message: b"no" };
+        fixture.hears(&written(|out| write_err(out, 1, &err).unwrap()));
+        assert_eq!(fixture.follow.is_open(), is_open, "{code}");
+    }
+}
+
+#[test]
+fn texts_behind_a_change_of_the_character_set_are_read_with_care() {
+    const PIN: Option<&str> = Some("a text behind a change of its character set");
+    let with_text = |text: &[u8]| {
+        written(|out| {
+            write_payload(out, 0, &[&b"\x03"[..], text].concat()).unwrap();
+        })
+    };
+    let (tricky, utf8) =
+        (&b"SELECT '\xbf\\', GET_LOCK(1,1), '\xbf\\', 1 -- '"[..], "SELECT 'é', `a`, '\\''".as_bytes());
+    for (text, size, expected) in [(tricky, 1, PIN), (tricky, 1000, PIN), (utf8, 1, None), (utf8, 1000, None)]
+    {
+        let in_transaction = ok(&OkPacket { status: 3, ..OK });
+        let mut fixture = Fixture::new();
+        fixture.says(&query("SET NAMES gbk"), 7);
+        fixture.hears(&in_transaction);
+        fixture.says(&with_text(text), size);
+        fixture.hears(&in_transaction);
+        assert_eq!(fixture.follow.settle().effects.pin, expected);
+        // Pipelined, and in one text.
+        fixture.says(&[query("SET NAMES gbk"), with_text(text)].concat(), size);
+        fixture.hears(&[ok(&OK), ok(&OK)].concat());
+        assert_eq!(fixture.follow.settle().effects.pin, expected);
+        fixture.says(&with_text(&[b"SET character_set_client=gbk;", text].concat()), size);
+        fixture.hears(&ok(&OK));
+        assert_eq!(fixture.follow.settle().effects.pin, expected);
+    }
+    // Settled: the value is known.
+    let mut fixture = Fixture::new();
+    fixture.says(&query("SET NAMES utf8mb4"), 7);
+    fixture.hears(&ok(&OK));
+    fixture.follow.settle();
+    fixture.says(&with_text("SELECT 'é\\''".as_bytes()), 7);
+    fixture.hears(&ok(&OK));
+    assert_eq!(fixture.follow.settle().effects.pin, None);
 }
