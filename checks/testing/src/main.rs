@@ -20,6 +20,8 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, ensure};
 use clap::Parser;
+use nix::sys::resource::{UsageWho, getrusage};
+use nix::sys::time::TimeValLike as _;
 
 use crate::binaries::{TestProcess, build, processes_of};
 use crate::processes::{Finished, Limits, Plan, run_all};
@@ -92,13 +94,26 @@ fn run(arguments: &RunnerArguments) -> Result<ExitCode> {
             None
         }
     };
-    let (started, plan) = (Instant::now(), Plan { limits, logs: &logs, scratch });
+    let (started, used) = (Instant::now(), cpu_of_children());
+    let plan = Plan { limits, logs: &logs, scratch };
     let Some(finished) = run_all(processes, &plan, |process| say(&line(process)))? else {
         say("interrupted")?;
         return Ok(ExitCode::from(130));
     };
     write_seconds(&seconds_file, known, &finished);
-    summarise(&finished, started.elapsed())
+    let took = started.elapsed();
+    let share =
+        cpu_of_children().saturating_sub(used).as_secs_f64() / (took.as_secs_f64() * processors as f64);
+    summarise(&finished, took, share)
+}
+
+/// CPU time of all processes that were waited for. Servers that ended later are not in it.
+fn cpu_of_children() -> Duration {
+    let used = getrusage(UsageWho::RUSAGE_CHILDREN);
+    used.map_or(Duration::ZERO, |used| {
+        let times = [used.user_time(), used.system_time()];
+        times.iter().map(|time| Duration::from_micros(time.num_microseconds().unsigned_abs())).sum()
+    })
 }
 
 fn is_chosen(name: &str, arguments: &RunnerArguments) -> bool {
@@ -122,8 +137,9 @@ fn line(process: &Finished) -> String {
     format!("{outcome} {:>6.1} s  {}", process.took.as_secs_f64(), process.name)
 }
 
-/// Prints what was skipped, the slowest tests and the output of the failed ones.
-fn summarise(finished: &[Finished], took: Duration) -> Result<ExitCode> {
+/// Prints what was skipped, the slowest tests and the output of the failed ones; and how busy the processors were, which
+/// tells whether more processes at a time would be faster.
+fn summarise(finished: &[Finished], took: Duration, busy: f64) -> Result<ExitCode> {
     let mut skipped: BTreeMap<String, usize> = BTreeMap::new();
     for reason in finished.iter().flat_map(Finished::skipped) {
         *skipped.entry(reason).or_default() += 1;
@@ -144,7 +160,12 @@ fn summarise(finished: &[Finished], took: Duration) -> Result<ExitCode> {
         say(&line(process))?;
     }
     let passed = finished.len() - failed.len();
-    say(&format!("{passed} test processes passed, {} failed, in {:.0} s", failed.len(), took.as_secs_f64()))?;
+    say(&format!(
+        "{passed} test processes passed, {} failed, in {:.0} s; they used {:.0} % of the processors",
+        failed.len(),
+        took.as_secs_f64(),
+        busy * 100.0
+    ))?;
     Ok(if failed.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 

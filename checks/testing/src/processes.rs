@@ -125,7 +125,8 @@ pub(crate) fn run_all(
 fn work(queue: &Mutex<VecDeque<TestProcess>>, running: &Running, plan: &Plan<'_>, sender: &Sender<Finished>) {
     loop {
         let Some(process) = locked(queue).pop_front() else { return };
-        let log = plan.logs.join(process.name.replace([':', ' ', '(', ')', '/'], "_")).with_extension("log");
+        // Versions have dots, so that this is no extension.
+        let log = plan.logs.join(process.name.replace([':', ' ', '(', ')', '/'], "_") + ".log");
         let started = Instant::now();
         let entered = plan.scratch.as_ref().map_or(Ok(()), |scratch| scratch.enter(&process.name));
         let outcome = match entered.and_then(|()| run(&process, running, &log)) {

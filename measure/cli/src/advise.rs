@@ -37,7 +37,7 @@ pub(crate) fn advise(arguments: &AdviseArguments) -> Result<ExitCode, Failure> {
     let advice = AdviceReport {
         costs,
         needs: &arguments.need,
-        core_price: arguments.core_price,
+        core_price: arguments.price.core_price,
         load_source: counted.as_ref().map(|counted| counted.sentence.as_str()),
         today: today.as_ref(),
         url: counted.as_ref().map(|counted| &counted.url),

@@ -30,7 +30,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
 
 use self::hosts::HostArguments;
-pub(crate) use self::load::{AdviseArguments, LoadArguments, PredictArguments};
+pub(crate) use self::load::{AdviseArguments, LoadArguments, PredictArguments, PriceArguments};
 use self::runs::RunsArguments;
 pub(crate) use self::url::UrlArguments;
 use crate::tde::TdeArguments;
@@ -261,6 +261,8 @@ pub(crate) struct OutputArguments {
     /// How to show progress on stderr
     #[arg(long, value_enum, default_value = "auto", help_heading = "Output")]
     pub(crate) progress: ProgressFormat,
+    #[command(flatten, next_help_heading = "Output")]
+    pub(crate) price: PriceArguments,
 }
 
 const PRESETS_EXAMPLES: &str = "\
@@ -393,6 +395,8 @@ const REPORT_EXAMPLES: &str = "\
 Examples:
   ciphertoll report
       the newest run, in the terminal
+  ciphertoll report --core-price 30/month
+      what to do, with what it saves in money
   ciphertoll report quick --format html -o report.html
       the newest run named quick, as one self-contained HTML page
   ciphertoll report --format markdown >> \"$GITHUB_STEP_SUMMARY\"
@@ -414,6 +418,8 @@ pub(crate) struct ReportArguments {
     /// Write to this file instead of stdout
     #[arg(short, long, value_name = "FILE")]
     pub(crate) output: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) price: PriceArguments,
 }
 
 fn plot() -> impl TypedValueParser<Value = Plot> {

@@ -1,11 +1,12 @@
 //! Failures of commands: one line on stderr and an exit code.
 
 use std::fmt::Write as _;
+use std::io::Write as _;
 
 use ciphertoll_experiment::TestbedError;
 use ciphertoll_model::{ExitCode, LevelError, SpecError};
 
-use crate::ascii::on_screen;
+use crate::ascii::{is_plain, on_screen};
 
 #[derive(Debug)]
 pub(crate) struct Failure {
@@ -52,6 +53,10 @@ impl Failure {
     pub(crate) fn print(&self) {
         match &self.output {
             Output::Line(line) => eprintln!("ciphertoll: {}", on_screen(line)),
+            Output::Clap(error) if is_plain() && !error.use_stderr() => {
+                let help = error.render().to_string();
+                drop(std::io::stdout().write_all(on_screen(&help).as_bytes()));
+            }
             // There is no other place to report an error of the terminal.
             Output::Clap(error) => drop(error.print()),
         }

@@ -17,7 +17,8 @@ const DEFAULT_WIDTH: u16 = 100;
 
 pub(crate) fn report(arguments: &ReportArguments) -> Result<ExitCode, Failure> {
     let path = ciphertoll_record::resolve(&arguments.record.run_dir, &arguments.record.run)?;
-    let document = document(&Record::open(&path)?, arguments.format, arguments.plot)?;
+    let document =
+        document(&Record::open(&path)?, arguments.format, arguments.plot, arguments.price.core_price)?;
     match &arguments.output {
         None => print_document(&document),
         Some(file) => {
@@ -29,15 +30,24 @@ pub(crate) fn report(arguments: &ReportArguments) -> Result<ExitCode, Failure> {
     }
 }
 
-pub(crate) fn print(record: &Record, format: ReportFormat) -> Result<ExitCode, Failure> {
-    print_document(&document(record, format, Plot::Tolls)?)
+pub(crate) fn print(
+    record: &Record,
+    format: ReportFormat,
+    core_price: Option<f64>,
+) -> Result<ExitCode, Failure> {
+    print_document(&document(record, format, Plot::Tolls, core_price)?)
 }
 
-pub(crate) fn document(record: &Record, format: ReportFormat, plot: Plot) -> Result<String, Failure> {
+pub(crate) fn document(
+    record: &Record,
+    format: ReportFormat,
+    plot: Plot,
+    core_price: Option<f64>,
+) -> Result<String, Failure> {
     let Record { plan, events, .. } = record;
     let facts = RunFacts::of(plan, events);
     let analysis = analyse_trials(plan, &facts.trials);
-    let report = RunReport { run: &record.name(), plan, facts, analysis: &analysis };
+    let report = RunReport { run: &record.name(), plan, facts, analysis: &analysis, core_price };
     Ok(match format {
         ReportFormat::Json => ciphertoll_report::json(&report)?,
         ReportFormat::Terminal => {

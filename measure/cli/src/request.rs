@@ -143,8 +143,17 @@ fn base(arguments: &RunArguments, at_urls: &[ServerLevel]) -> Result<Spec, Failu
     }
     if arguments.factors.any() {
         let mut grid = Grid::default();
-        if !at_urls.is_empty() {
-            grid.path = vec![Path::Plain, Path::tls_as_served(TlsVersion::Tls13)];
+        let is_socket = |server: &&ServerLevel| server.url.as_ref().is_some_and(|url| url.host().is_none());
+        let sockets = at_urls.iter().filter(is_socket).count();
+        let mut paths = Vec::new();
+        if sockets < at_urls.len() {
+            paths.extend([Path::Plain, Path::tls_as_served(TlsVersion::Tls13)]);
+        }
+        if sockets > 0 {
+            paths.push(Path::Unix);
+        }
+        if !paths.is_empty() {
+            grid.path = paths;
         }
         if arguments.url.query.is_some() {
             grid.workload = vec![Workload::Query];

@@ -233,7 +233,7 @@ fn show(path: &Path, output: &OutputArguments) -> Result<(), Failure> {
         OutputArguments { details: true, .. } => ReportFormat::Terminal,
         _ => ReportFormat::Summary,
     };
-    report::print(&Record::open(path)?, format)?;
+    report::print(&Record::open(path)?, format, output.price.core_price)?;
     if output.is_verbose() {
         tell(&format!("recorded in {}", path.display()));
     }

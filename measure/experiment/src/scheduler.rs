@@ -486,7 +486,15 @@ impl<'a, S: Sink> RunState<'a, S> {
     fn nothing_left(&self) -> TestbedError {
         let facts = self.facts();
         let last_reason = facts.skipped.last().map_or("no cell", |skipped| &skipped.reason);
-        let message = format!("nothing could run: {last_reason}");
+        let last_void = self.events.iter().rev().find_map(|stamped| match &stamped.event {
+            Event::TrialVoided { reason, .. } => Some(reason),
+            _ => None,
+        });
+        let way_out = match last_void {
+            Some(VoidReason::Steal { .. }) => "; --max-steal 100% keeps such trials, with wide intervals",
+            _ => "",
+        };
+        let message = format!("nothing could run: {last_reason}{way_out}");
         TestbedError { message, exit_code: ExitCode::NothingRan }
     }
 

@@ -22,6 +22,8 @@ pub enum Error {
     Control { doing: &'static str, source: ciphertoll_net::Error },
     #[error("cannot make a certificate: {0}")]
     Certificate(#[from] openssl::error::ErrorStack),
+    #[error("the {role} started threads while perf attached to it")]
+    ThreadsStarted { role: &'static str },
     #[error("the server does not report its counter {0}")]
     NoCounter(&'static str),
     /// This server does not support the authentication; others may. The reason names the server.
@@ -102,7 +104,9 @@ impl Error {
             | Self::CountersReset { .. }
             | Self::NoLoadCounters { .. }
             | Self::Unverified { .. } => ExitCode::ServerRefused,
-            Self::PortsTaken { .. } | Self::DiskFull { .. } => ExitCode::HostResource,
+            Self::PortsTaken { .. } | Self::DiskFull { .. } | Self::ThreadsStarted { .. } => {
+                ExitCode::HostResource
+            }
             Self::Control { source, .. } => match source.fault() {
                 ciphertoll_net::Fault::Server | ciphertoll_net::Fault::Tls => ExitCode::ServerRefused,
                 ciphertoll_net::Fault::Host => ExitCode::HostResource,

@@ -5,6 +5,7 @@
 //! frame pointers, so that `perf` copies a part of the stack and unwinds it afterwards. A stack can contain a password: the
 //! copies are in memory only, and go with this process.
 
+use std::collections::BTreeSet;
 use std::fs::{self, File, OpenOptions};
 use std::io::{ErrorKind, Read, Write};
 use std::os::fd::AsRawFd;
@@ -92,7 +93,8 @@ struct ProfileFiles {
 }
 
 impl Profiler {
-    /// Attaches to `processes`, and returns when it is ready. Call on the coordinator's main thread.
+    /// Attaches to `processes`, and returns when it is ready. An error if one of them has started a thread meanwhile:
+    /// `perf` may have missed it. Call on the coordinator's main thread.
     pub(crate) fn attach(
         workspace: &Workspace,
         role: &'static str,
@@ -100,7 +102,8 @@ impl Profiler {
     ) -> Result<Self, Error> {
         let files = ProfileFiles::create(workspace, role)?;
         let [control, answers] = [files.pipe("control")?, files.pipe("answers")?];
-        let processes: Vec<String> = processes.iter().map(i32::to_string).collect();
+        let threads = threads_of_all(processes);
+        let ids: Vec<String> = processes.iter().map(i32::to_string).collect();
         let mut arguments: Vec<String> =
             ["record", "--no-buildid", "--no-buildid-cache", "--delay=-1", "-e", "cpu-clock"]
                 .map(str::to_owned)
@@ -110,12 +113,15 @@ impl Profiler {
             format!("--call-graph=dwarf,{STACK_BYTES}"),
             format!("--control=fifo:{role}.control,{role}.answers"),
             format!("--output={}", files.stacks_path()),
-            format!("--pid={}", processes.join(",")),
+            format!("--pid={}", ids.join(",")),
         ]);
         let child = files.spawn(workspace, arguments, "log")?;
         let mut attached = Self { child, control, answers, files, workspace: workspace.clone() };
         // It does nothing; the answer says that everything is attached.
         attached.tell("disable")?;
+        if !threads_of_all(processes).is_subset(&threads) {
+            return Err(Error::ThreadsStarted { role });
+        }
         Ok(attached)
     }
 
@@ -237,10 +243,23 @@ pub fn family_of(process: i32) -> Vec<i32> {
     family
 }
 
+fn threads_of_all(processes: &[i32]) -> BTreeSet<i32> {
+    processes.iter().flat_map(|process| threads_of(*process)).collect()
+}
+
+/// The threads of `process` at this moment; none of a process that has ended.
+fn threads_of(process: i32) -> Vec<i32> {
+    let tasks = fs::read_dir(tasks_of(process)).into_iter().flatten();
+    tasks.filter_map(|task| task.ok()?.file_name().to_str()?.parse().ok()).collect()
+}
+
 /// Each thread has children of its own.
 fn children_of(process: i32) -> Vec<i32> {
-    let tasks = fs::read_dir(Path::new("/proc").join(process.to_string()).join("task"));
-    let of_task = |task: std::io::Result<fs::DirEntry>| fs::read_to_string(task?.path().join("children"));
-    let texts: Vec<String> = tasks.into_iter().flatten().filter_map(|task| of_task(task).ok()).collect();
+    let text = |thread: i32| fs::read_to_string(tasks_of(process).join(thread.to_string()).join("children"));
+    let texts: Vec<String> = threads_of(process).into_iter().filter_map(|thread| text(thread).ok()).collect();
     texts.iter().flat_map(|text| text.split_ascii_whitespace()).filter_map(|id| id.parse().ok()).collect()
+}
+
+fn tasks_of(process: i32) -> PathBuf {
+    Path::new("/proc").join(process.to_string()).join("task")
 }

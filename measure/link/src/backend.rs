@@ -127,7 +127,7 @@ impl LinkBackend {
         let found = calibrate::calibrate(
             shape,
             |shape, overhead_ns| self.set(shape, overhead_ns),
-            || self.time_round_trip(),
+            || self.time_round_trips(),
         )?;
         self.take_counters();
         Ok(found)
@@ -145,19 +145,19 @@ impl LinkBackend {
         Ok(())
     }
 
-    fn time_round_trip(&self) -> Result<u64, Error> {
+    fn time_round_trips(&self) -> Result<calibrate::RoundTrips, Error> {
         match self {
             Self::Line { networks, .. } => calibrate::time_connects(networks),
             Self::Relay(relay) => {
                 let mut led = None;
-                let round_trip = calibrate::time_first_bytes(|port| {
+                let round_trips = calibrate::time_first_bytes(|port| {
                     led = Some(port);
                     relay.find_address(port)
                 });
                 if let Some(port) = led {
                     relay.close(port);
                 }
-                round_trip
+                round_trips
             }
         }
     }

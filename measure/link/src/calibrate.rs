@@ -24,45 +24,68 @@ const BUDGET: Duration = Duration::from_millis(1_500);
 const FEWEST: usize = 5;
 const TIME_LIMIT: Duration = Duration::from_secs(15);
 
-/// Sets a link to `shape` by `set`, less what `round_trip` (a median in ns) finds the link to add.
+/// Round trips over a link, ns.
+#[derive(Clone, Copy)]
+pub(crate) struct RoundTrips {
+    p10: u64,
+    p50: u64,
+}
+
+impl RoundTrips {
+    /// `times` are sorted and not empty; each has `exchanges` round trips.
+    fn of(times: &[Duration], exchanges: u64) -> Self {
+        let at = |percent: usize| times[times.len() * percent / 100].as_nanos() as u64 / exchanges;
+        Self { p10: at(10), p50: at(50) }
+    }
+
+    /// The median on a quiet machine. On a busy one the median has delays that later trials may not have: to subtract them would
+    /// make the link shorter than configured.
+    fn undisturbed_ns(self, exact_ns: u64) -> u64 {
+        self.p50.min(self.p10 + exact_ns)
+    }
+}
+
+/// Sets a link to `shape` by `set`, less what `round_trips` finds the link to add.
 ///
 /// The overhead is measured without loss, jitter and rate: losses would add TCP's retransmission timeouts, and to
 /// subtract the transmission time of a slow link would make it a fast one.
 pub(crate) fn calibrate(
     shape: LinkShape,
     set: impl Fn(LinkShape, u64) -> Result<(), Error>,
-    round_trip: impl Fn() -> Result<u64, Error>,
+    round_trips: impl Fn() -> Result<RoundTrips, Error>,
 ) -> Result<LinkCalibration, Error> {
     let target_ns = shape.rtt_ns();
+    let exact_ns = EXACT_NS.max(target_ns / EXACT_PART);
     let plain = LinkShape::of_rtt_us((target_ns / 1_000) as u32);
     let measure = |overhead_ns| {
         set(plain, overhead_ns)?;
-        Ok::<_, Error>(LinkCalibration { overhead_ns, round_trip_ns_p50: round_trip()? })
+        Ok::<_, Error>((overhead_ns, round_trips()?))
     };
-    let error_ns = |found: &LinkCalibration| found.round_trip_ns_p50.abs_diff(target_ns);
+    let undisturbed_ns = |(_, found): (u64, RoundTrips)| found.undisturbed_ns(exact_ns);
+    let error_ns = |found| undisturbed_ns(found).abs_diff(target_ns);
     let mut last = measure(0)?;
     let mut best = last;
     for _ in 0..MOST_CORRECTIONS {
         // Further refinement would only follow noise.
-        if error_ns(&last) <= EXACT_NS.max(target_ns / EXACT_PART) {
+        if error_ns(last) <= exact_ns {
             break;
         }
-        let overhead_ns =
-            (last.overhead_ns + last.round_trip_ns_p50).saturating_sub(target_ns).min(target_ns);
+        let overhead_ns = (last.0 + undisturbed_ns(last)).saturating_sub(target_ns).min(target_ns);
         last = measure(overhead_ns)?;
-        if error_ns(&last) < error_ns(&best) {
+        if error_ns(last) < error_ns(best) {
             best = last;
         }
     }
-    set(shape, best.overhead_ns)?;
-    if shape == plain {
-        return Ok(best);
+    let (overhead_ns, mut made) = best;
+    set(shape, overhead_ns)?;
+    if shape != plain {
+        made = round_trips()?;
     }
-    Ok(LinkCalibration { round_trip_ns_p50: round_trip()?, ..best })
+    Ok(LinkCalibration { overhead_ns, round_trip_ns_p50: made.p50 })
 }
 
-/// The median round trip of connects between two networks, ns.
-pub(crate) fn time_connects(networks: &Networks) -> Result<u64, Error> {
+/// Round trips of connects between two networks.
+pub(crate) fn time_connects(networks: &Networks) -> Result<RoundTrips, Error> {
     let listen = || {
         networks.servers.enter()?;
         TcpListener::bind(SocketAddrV4::new(SERVER[0], 0)).map_err(Error::process("listen"))
@@ -76,21 +99,22 @@ pub(crate) fn time_connects(networks: &Networks) -> Result<u64, Error> {
             time_exchanges(|| connect(address).map(drop)).map_err(Error::process("connect over the link"))
         },
     )
+    .map(|times| RoundTrips::of(&times, 1))
 }
 
 /// Measures a relay: `lead` returns the address that is relayed to a local port. A connect to the relay itself takes no
 /// time; a connect and the reply to the first byte take two round trips.
 pub(crate) fn time_first_bytes(
     lead: impl FnOnce(u16) -> io::Result<SocketAddr> + Send,
-) -> Result<u64, Error> {
+) -> Result<RoundTrips, Error> {
     let listen = || TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).map_err(Error::process("listen"));
-    let both = measure_between(listen, answer, |address| {
+    let times = measure_between(listen, answer, |address| {
         let times = lead(address.port()).and_then(|relay| time_exchanges(|| talk(relay)));
         // A connection without a byte ends the server.
         let _ = connect(address);
         times.map_err(Error::process("exchange bytes through the relay"))
     })?;
-    Ok(both / 2)
+    Ok(RoundTrips::of(&times, 2))
 }
 
 fn talk(address: SocketAddr) -> io::Result<()> {
@@ -116,13 +140,13 @@ fn answer(listener: &TcpListener) {
     }
 }
 
-/// The median of what `visit` measures of a server, each in a thread of its own that may enter a network.
+/// The sorted times that `visit` measures of a server, each in a thread of its own that may enter a network.
 fn measure_between(
     listen: impl FnOnce() -> Result<TcpListener, Error> + Send,
     serve: impl FnOnce(&TcpListener) + Send,
     visit: impl FnOnce(SocketAddr) -> Result<Vec<Duration>, Error> + Send,
-) -> Result<u64, Error> {
-    let times = thread::scope(|scope| {
+) -> Result<Vec<Duration>, Error> {
+    thread::scope(|scope| {
         let (address, listening) = mpsc::channel();
         let (over, is_over) = mpsc::channel::<()>();
         let server = scope.spawn(move || {
@@ -146,9 +170,8 @@ fn measure_between(
         let panicked = |_| Error::Down("its calibration failed");
         let times = client.join().map_err(panicked)??;
         server.join().map_err(panicked)??;
-        Ok::<_, Error>(times)
-    })?;
-    Ok(times[times.len() / 2].as_nanos() as u64)
+        Ok(times)
+    })
 }
 
 fn connect(address: SocketAddr) -> io::Result<TcpStream> {
@@ -178,19 +201,30 @@ mod tests {
 
     /// A simulated link that adds `own_ns` to a round trip, and `else_ns` if `shape` has more than a round trip.
     fn found(level: &str, own_ns: u64, else_ns: u64) -> (LinkCalibration, LinkShape, u64) {
+        found_beside(level, own_ns, else_ns, 0)
+    }
+
+    /// The same on a machine that delays nine exchanges of ten by `busy_ns`.
+    fn found_beside(
+        level: &str,
+        own_ns: u64,
+        else_ns: u64,
+        busy_ns: u64,
+    ) -> (LinkCalibration, LinkShape, u64) {
         let shape: LinkShape = level.parse().unwrap();
         let is = Cell::new((shape, 0));
         let set = |shape, overhead_ns| {
             is.set((shape, overhead_ns));
             Ok(())
         };
-        let round_trip = || {
+        let round_trips = || {
             let (now, overhead_ns) = is.get();
             let more_ns =
                 if now == LinkShape::of_rtt_us((now.rtt_ns() / 1_000) as u32) { 0 } else { else_ns };
-            Ok(now.rtt_ns() - overhead_ns + own_ns + more_ns)
+            let p10 = now.rtt_ns() - overhead_ns + own_ns + more_ns;
+            Ok(RoundTrips { p10, p50: p10 + busy_ns })
         };
-        let found = calibrate(shape, set, round_trip).unwrap();
+        let found = calibrate(shape, set, round_trips).unwrap();
         (found, is.get().0, is.get().1)
     }
 
@@ -201,6 +235,16 @@ mod tests {
         assert_eq!((shape, overhead_ns), ("10ms".parse().unwrap(), 150_000));
         // A link without overhead is left alone.
         assert_eq!(found("10ms", 0, 0).0.overhead_ns, 0);
+    }
+
+    #[test]
+    fn delays_of_a_busy_machine_are_not_subtracted() {
+        let (made, _, overhead_ns) = found_beside("50ms", 150_000, 0, 2_000_000);
+        assert!((150_000..=250_000).contains(&overhead_ns), "{made:?}");
+        assert!(made.round_trip_ns_p50 > 51_000_000, "{made:?}");
+        // As exactly as the calibration is.
+        let (made, _, overhead_ns) = found_beside("10ms", 150_000, 0, 10_000);
+        assert_eq!((overhead_ns, made.round_trip_ns_p50), (160_000, 10_000_000));
     }
 
     #[test]

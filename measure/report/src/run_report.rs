@@ -13,6 +13,8 @@ pub struct RunReport<'a> {
     pub plan: &'a Plan,
     pub facts: RunFacts<'a>,
     pub analysis: &'a Analysis,
+    /// Price of one core per month.
+    pub core_price: Option<f64>,
 }
 
 /// Whether text output may contain ANSI colours.

@@ -338,9 +338,11 @@ fn what_the_run_lacks_does_not_decide() {
     assert_eq!(chosen(&model, &Question::about(&load)), "proxy");
     let server = "postgres".parse().unwrap();
     let cpu = Question { optimize: Optimize::Cpu, ..Question::about(&load) };
-    assert_eq!(advise(&model, &server, &cpu).unwrap_err(), MissingTerm::Connect);
-    // Over a link that was not measured, CPU time decides.
+    assert_eq!(advise(&model, &server, &cpu).unwrap_err(), MissingTerm::ConnectCpu);
+    // Over another link than its own.
     let far = Load { rtt_ns: 45e6, ..load };
+    assert_eq!(advise(&model, &server, &Question::about(&far)).unwrap_err(), MissingTerm::RoundTrips);
+    // Over a link that was not measured, CPU time decides.
     let model = self::model(COSTS, &[], 0.01);
     assert_eq!(chosen(&model, &Question::about(&far)), "proxy");
     let latency = Question { optimize: Optimize::Latency, ..Question::about(&far) };

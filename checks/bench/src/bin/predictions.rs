@@ -4,7 +4,7 @@
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use anyhow::Result;
+use anyhow::{Result, bail};
 use ciphertoll_bench::predictions::{BreakEvenCheck, Compared, check_break_even, compare_server};
 use ciphertoll_bench::print_line;
 use ciphertoll_model::ServerLevel;
@@ -32,6 +32,9 @@ fn main() -> Result<ExitCode> {
     for server in &arguments.server {
         all.extend(compare_server(server, &arguments.records)?);
     }
+    if all.is_empty() {
+        bail!("nothing could be predicted or measured: was the machine too busy? See CIPHERTOLL_MAX_STEAL");
+    }
     print_line(
         "| server | path | situation | quantity | predicted | interval | measured | error | inside |",
     )?;
@@ -40,10 +43,10 @@ fn main() -> Result<ExitCode> {
         print_line(&row(compared))?;
     }
     let inside = all.iter().filter(|compared| compared.is_inside()).count();
-    let share = inside as f64 / all.len().max(1) as f64;
+    let share = inside as f64 / all.len() as f64;
     let mut errors: Vec<f64> = all.iter().map(|compared| compared.error().abs()).collect();
     errors.sort_by(f64::total_cmp);
-    let median = errors.get(errors.len() / 2).copied().unwrap_or(f64::INFINITY);
+    let median = errors[errors.len() / 2];
     print_line(&format!(
         "\n{inside} of {} measurements ({:.0} %) lie inside the interval of their prediction; goal: {:.0} %. Median error: {:.1} %; \
          goal: {:.0} %.",

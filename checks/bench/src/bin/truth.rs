@@ -22,7 +22,7 @@ struct Arguments {
     #[arg(long, default_value_t = 20)]
     null_runs: u32,
     /// Number of real runs per injected slowdown
-    #[arg(long, default_value_t = 10)]
+    #[arg(long, default_value_t = 20)]
     slowed_runs: u32,
     /// Number of blocks of a real run with a slowdown
     #[arg(long, default_value_t = 30, value_parser = clap::value_parser!(u32).range(6..))]
@@ -170,7 +170,7 @@ fn injected_slowdowns(arguments: &Arguments, runs: &NullRuns) -> Result<bool> {
     )?;
     print_line("| --- | --- | --- | --- | --- | --- |")?;
     let mut missed = 0;
-    let mut errors = Vec::new();
+    let mut all = Vec::new();
     for share in SLOWDOWNS {
         let found = (0..arguments.slowed_runs)
             .map(|run| {
@@ -180,20 +180,19 @@ fn injected_slowdowns(arguments: &Arguments, runs: &NullRuns) -> Result<bool> {
             .collect::<Result<Vec<_>>>()?;
         let held = found.iter().filter(|found| found.is_held()).count();
         missed += found.len() - held;
-        let of_share: Vec<f64> = found.iter().map(FoundSlowdown::log_error).collect();
         print_line(&format!(
             "| {:.2} | {} | {held} | {} | {} | {} |",
             1.0 + share,
             found.len(),
             found.iter().filter(|found| found.is_claimed).count(),
-            mean_error(&of_share).1,
+            mean_error(&found).1,
             found.iter().map(FoundSlowdown::to_string).collect::<Vec<_>>().join(", ")
         ))?;
-        errors.extend(of_share);
+        all.extend(found);
     }
-    let (is_small, shown) = mean_error(&errors);
-    print_line(&format!("\nMean error of {} runs: {shown}.", errors.len()))?;
-    Ok(is_small && missed as f64 <= errors.len() as f64 * MISSED_SHARE)
+    let (is_small, shown) = mean_error(&all);
+    print_line(&format!("\nMean error of {} runs: {shown}.", all.len()))?;
+    Ok(is_small && missed as f64 <= all.len() as f64 * MISSED_SHARE)
 }
 
 /// What a run found of the slowdown that was injected into it.
@@ -217,6 +216,11 @@ impl FoundSlowdown {
     fn log_error(&self) -> f64 {
         (self.found.value / self.true_ratio).ln()
     }
+
+    /// Its precision, by its own interval: others disturb some runs more than the rest.
+    fn weight(&self) -> f64 {
+        (self.found.high() / self.found.low()).ln().powi(-2)
+    }
 }
 
 impl std::fmt::Display for FoundSlowdown {
@@ -225,13 +229,22 @@ impl std::fmt::Display for FoundSlowdown {
     }
 }
 
-/// Whether the interval of the mean error contains 0 and is within its limits, and the mean with that interval.
-fn mean_error(log_errors: &[f64]) -> (bool, String) {
-    let Some(summary) = LogSummary::of(log_errors) else {
+/// Whether the interval of the weighted mean error contains 0 and is within its limits, and the mean with that interval, which
+/// comes from how much the runs differ, not from their own intervals.
+fn mean_error(found: &[FoundSlowdown]) -> (bool, String) {
+    let Some(summary) = LogSummary::of(&influences(found)) else {
         return (false, "–".to_owned());
     };
     let Interval { low, high } = summary.interval(CONFIDENCE);
     let is_small = (low..=high).contains(&0.0) && low.abs().max(high.abs()) <= MOST_MEAN_ERROR;
     let percent = |log: f64| format!("{:+.2} %", log.exp_m1() * 100.0);
     (is_small, format!("{} ({} to {})", percent(summary.mean()), percent(low), percent(high)))
+}
+
+/// Values whose mean is the weighted mean of the errors, and whose standard error is that of the weighted mean.
+fn influences(found: &[FoundSlowdown]) -> Vec<f64> {
+    let total: f64 = found.iter().map(FoundSlowdown::weight).sum();
+    let mean = found.iter().map(|run| run.weight() * run.log_error()).sum::<f64>() / total;
+    let count = found.len() as f64;
+    found.iter().map(|run| mean + count * run.weight() / total * (run.log_error() - mean)).collect()
 }

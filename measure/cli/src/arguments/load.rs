@@ -70,6 +70,17 @@ pub(crate) struct PredictArguments {
     pub(crate) json: bool,
 }
 
+// The price of a core is set once, for all runs.
+const CORE_PRICE: &str = "CIPHERTOLL_CORE_PRICE";
+
+/// The price of CPU time.
+#[derive(Args, Debug)]
+pub(crate) struct PriceArguments {
+    /// Price of one core per month, such as 30/month, to say in money what a choice saves
+    #[arg(long, value_name = "PRICE", env = CORE_PRICE, hide_env_values = true, value_parser = price)]
+    pub(crate) core_price: Option<f64>,
+}
+
 const ADVISE_EXAMPLES: &str = "\
 Examples:
   ciphertoll advise calibrate --connects 500/s --queries-per-connection 3
@@ -111,9 +122,8 @@ pub(crate) struct AdviseArguments {
     /// A smaller saving per connect or query is not worth a change
     #[arg(long, value_name = "TIME", default_value = "1ms")]
     pub(crate) min_time: Span,
-    /// Price of one core per month, such as 30/month
-    #[arg(long, value_name = "PRICE", value_parser = price)]
-    pub(crate) core_price: Option<f64>,
+    #[command(flatten)]
+    pub(crate) price: PriceArguments,
     /// Print JSON instead of text
     #[arg(long)]
     pub(crate) json: bool,

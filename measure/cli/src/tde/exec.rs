@@ -160,15 +160,38 @@ fn check_result(unlocked: &mut UnlockedCluster, was_empty: bool) -> Result<(), F
         return Err(ran_unprotected(format!("{why}; the program ran without the library")));
     }
     let data = &unlocked.data;
+    let linked = linked_directories(data);
     let entries = fs::read_dir(data).map_err(|error| host(data, &error))?;
     for path in entries.flatten().map(|entry| entry.path()) {
         let is_directory = path.symlink_metadata().is_ok_and(|metadata| metadata.is_dir());
         let removed = if is_directory { fs::remove_dir_all(&path) } else { fs::remove_file(&path) };
         removed.map_err(|error| host(&path, &error))?;
     }
-    Err(ran_unprotected(format!(
-        "{why}, because the program ran without the library; the files that it created were removed"
-    )))
+    Err(ran_unprotected(left_behind(&why, data, &linked)))
+}
+
+/// The directories to which links of a data directory lead: WAL and tablespaces.
+fn linked_directories(data: &Path) -> Vec<PathBuf> {
+    let entries =
+        [data.to_owned(), data.join("pg_tblspc")].into_iter().filter_map(|path| fs::read_dir(path).ok());
+    let links = entries.flatten().flatten().map(|entry| entry.path());
+    let mut linked: Vec<_> =
+        links.filter_map(|link| Some(link.parent()?.join(fs::read_link(&link).ok()?))).collect();
+    linked.sort();
+    linked
+}
+
+/// Says what was removed, and where plaintext may be left: what else is in those directories, is not known.
+fn left_behind(why: &str, data: &Path, linked: &[PathBuf]) -> String {
+    let removed = format!(
+        "{why}, because the program ran without the library; the files that it created in {} were removed",
+        data.display()
+    );
+    if linked.is_empty() {
+        return removed;
+    }
+    let linked: Vec<_> = linked.iter().map(|path| path.display().to_string()).collect();
+    format!("{removed}, but plaintext may be left in {}: remove what it wrote there", linked.join(", "))
 }
 
 /// Returns how the program ended, the messages of its processes, and its process ID.
@@ -266,4 +289,28 @@ fn bundled_library() -> Result<PathBuf, Failure> {
         );
         Failure::new(ExitCode::HostResource, message)
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::symlink;
+
+    use super::*;
+
+    #[test]
+    fn directories_where_plaintext_may_be_left_are_named() {
+        let place = tempfile::tempdir().expect("a directory");
+        let data = place.path().join("data");
+        fs::create_dir_all(data.join("pg_tblspc")).expect("a directory");
+        assert!(left_behind("it is plain", &data, &linked_directories(&data)).ends_with("data were removed"));
+        symlink("/srv/wal", data.join("pg_wal")).expect("a link");
+        symlink("/srv/spaces/16400", data.join("pg_tblspc/16400")).expect("a link");
+        let said = left_behind("it is plain", &data, &linked_directories(&data));
+        assert!(
+            said.ends_with(
+                "plaintext may be left in /srv/spaces/16400, /srv/wal: remove what it wrote there"
+            ),
+            "{said}"
+        );
+    }
 }

@@ -118,6 +118,10 @@ fn the_c_locale_gets_ascii_alone() {
         }
         assert!(said("C.UTF-8").contains("9.49 ×"));
     }
+    for command in [&["--help"][..], &["run", "--help"], &["advise", "--help"]] {
+        let help = ciphertoll(command).env("LC_ALL", "C").output().expect("the program starts").stdout;
+        assert!(help.is_ascii() && help.len() > 500, "{}", String::from_utf8_lossy(&help));
+    }
     let json =
         ciphertoll(&["presets", "--json"]).env("LC_ALL", "C").output().expect("the program starts").stdout;
     assert!(!json.is_ascii(), "what a program reads stays as it is");

@@ -504,6 +504,15 @@ fn servers_are_named_as_for_libpq() {
         let answer = answer_of(command);
         assert_eq!(answer.code, Some(0), "{dsn}: {answer:?}");
     }
+    let mut command =
+        there.command(&format!("there=postgres://{user}@/?sslmode=disable"), &["--path", "plain"]);
+    command.args(["--query", "SELECT 1 / (current_setting('application_name') = 'shop')::int"]);
+    command.env("CIPHERTOLL_PASSWORD_THERE", there.password()).env("PGSERVICEFILE", &services);
+    let answer = answer_of({
+        command.env("PGSERVICE", "shop");
+        command
+    });
+    assert_eq!(answer.code, Some(0), "{answer:?}");
     let unknown = there.run("there=service=nowhere user=a", &[]);
     assert!(unknown.one_line().contains("the service \"nowhere\" is not defined in "), "{unknown:?}");
     let ports = there.run("there=host=h1,h2 user=a port=1,2,3", &[]);

@@ -105,3 +105,16 @@ fn records_that_are_none_are_told_apart_from_runs_that_are_not_there() {
     assert_eq!(missing.code, Some(2), "{missing:?}");
     missing.one_line();
 }
+
+/// Factors do not choose a path that a socket cannot have.
+#[test]
+fn a_url_of_a_socket_is_measured_over_the_socket() {
+    let place = tempfile::tempdir().expect("a temporary directory");
+    let url = "mine=postgres://app@/shop?host=/nowhere";
+    for factor in [["--workload", "connect"], ["--clients", "2"]] {
+        let asked = [&["run", "--dry-run", "--url", url][..], &factor].concat();
+        let planned = answer(&asked, place.path());
+        assert_eq!(planned.code, Some(0), "{planned:?}");
+        assert!(planned.stdout.contains("unix") && !planned.stdout.contains("use one URL"), "{planned:?}");
+    }
+}

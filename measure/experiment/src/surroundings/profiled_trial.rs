@@ -7,7 +7,7 @@ use ciphertoll_model::{CpuPart, Profile, ProfiledRole};
 
 use crate::samples;
 
-/// `perf` refuses a list with a process that has just ended.
+/// `perf` refuses a list with a process that has just ended, and misses threads that start while it attaches.
 const ATTEMPTS: u32 = 5;
 
 #[derive(Default)]

@@ -267,4 +267,31 @@ mod tests {
         assert_eq!(of("mongodb://a@h/?tlsAllowInvalidHostnames=true"), [tls13, tls12]);
         assert_eq!([of("mongodb://h/?tls=false"), of("mongodb://%2Ftmp%2Fs.sock")], [[None], [None]]);
     }
+
+    #[test]
+    fn a_login_ends_after_ten_seconds_unless_the_url_says_otherwise() {
+        let password = Secret::new(Vec::new());
+        for (url, seconds) in
+            [("postgres://a@h", 10), ("mysql://a@h", 10), ("postgres://a@h?connect_timeout=25", 25)]
+        {
+            let login = UrlLogin { url: &url.parse().unwrap(), password: &password };
+            assert_eq!(login.login_limit(), Duration::from_secs(seconds), "{url}");
+        }
+    }
+
+    #[test]
+    fn the_remedy_fits_the_reason_for_which_a_certificate_is_refused() {
+        for (reason, with, without) in [
+            ("it has expired", "renew it on the server", "the CA"),
+            ("it is not yet valid", "renew it on the server", "the CA"),
+            ("hostname mismatch", "the URL names db.example: write a name of the certificate", "renew"),
+            ("self-signed certificate", "name the CA that signed it by sslrootcert=FILE", "renew"),
+        ] {
+            let url = "postgres://a@db.example?sslmode=verify-full".parse().unwrap();
+            let Error::Unverified { remedy, .. } = unverified("there", &url, reason.to_owned()) else {
+                panic!("another error");
+            };
+            assert!(remedy.contains(with) && !remedy.contains(without), "{reason}: {remedy}");
+        }
+    }
 }

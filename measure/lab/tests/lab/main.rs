@@ -16,6 +16,7 @@ mod mysql;
 mod pinning;
 mod post_quantum;
 mod postgres;
+mod profiler;
 mod proxies;
 mod proxysql;
 mod refusals;

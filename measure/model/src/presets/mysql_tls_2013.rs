@@ -27,7 +27,8 @@ pub(crate) const PRESET: Preset = Preset {
         "published: 8 tables of 100,000 rows (256 MB) in a buffer pool of 4 GB; here: one table, with fewer rows in the smaller \
          sizes, also cached",
         "published: client and server on 8 threads of one processor; here: on the processors of this machine",
-        "published: queries per second; here: transactions per second. p95 is of a transaction in both. The ratios are not affected",
+        "published: queries per second; here: ratios of transactions per second, which are equal, beside queries per second. p95 is of \
+         a transaction in both",
     ],
     explanation: &[
         "yaSSL is not a finding of the study. The author had promised 25 % because of slides by yaSSL, and wonders whether yaSSL is \

@@ -124,3 +124,35 @@ fn every_size_can_be_planned_on_every_server_it_is_for() {
         }
     }
 }
+
+/// What an audit found missing or wrong in these texts.
+#[test]
+fn a_preset_says_what_its_study_says() {
+    for (name, words) in [
+        ("mysql-tls-2013", "not a finding of the study"),
+        ("mysql-tls-2013", "25 %"),
+        ("mysql-tls-2013", "8 threads"),
+        ("mysql-tls-2013", "pool of 4 GB"),
+        ("mysql-tls-2013", "10 minutes"),
+        ("mongodb-tls-2024", "readPreference=secondary"),
+        ("mongodb-tls-2024", "tlsAllowInvalidHostnames"),
+        ("mongodb-tls-2024", "read-only node"),
+        ("mongodb-tls-2024", "2 cores and 4 GB"),
+        ("postgres-tde-2021", "64 GB"),
+        ("postgres-tde-2021", "pg_stat_statements"),
+        ("postgres-tde-2021", "TRIM"),
+        ("postgres-tde-2021", "1600"),
+        ("proxysql-2017", "400 %"),
+        ("proxysql-2017", "single point of failure"),
+        ("mysql-wan-2013", "Oregon"),
+        ("mysql-wan-2013", "spread"),
+        ("mysql-wan-2013", "4096"),
+    ] {
+        let preset = find(name).unwrap();
+        let study = preset.study.as_ref().unwrap();
+        let conclusions = study.conclusions.iter().map(|conclusion| conclusion.said);
+        let texts = study.sentences.iter().chain(preset.deviations).chain(preset.explanation).copied();
+        let all: Vec<&str> = texts.chain(conclusions).collect();
+        assert!(all.iter().any(|text| text.contains(words)), "{name}: {words}");
+    }
+}

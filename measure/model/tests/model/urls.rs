@@ -157,6 +157,10 @@ fn connects_are_few_unless_more_are_asked_for() {
     };
     let mut spec = quick("mysql://app@db.example");
     assert_eq!(limits(&spec), [Some(SAFE_CONNECTS_PER_S), Some(SAFE_OPERATIONS_PER_S)]);
+    // 16 MiB of results each second.
+    let mut long = spec.clone();
+    long.grids[1].workload = vec!["bulk-read+bytes=256k".parse().unwrap()];
+    assert_eq!(limits(&long)[1], Some(64));
     spec.max_rate = Some(500);
     assert_eq!(limits(&spec), [Some(500); 2]);
     spec = Spec { max_rate: Some(500), ..Spec::quick(&[ServerLevel::of(ciphertoll_model::Engine::MariaDb)]) };

@@ -12,7 +12,7 @@ use serde::Serialize;
 
 use super::advice_report::AdviceReport;
 use super::predictions::{LoadDocument, PredictionDocument};
-use super::{CostReport, advice_words, calibration, entry, in_unit_of, load_in_words, plain_number};
+use super::{CostReport, advice_words, entry, in_unit_of, load_in_words, plain_number, remedy};
 use crate::lists::grouped;
 use crate::view::{Column, ColumnKind, Table, TableEntry};
 use crate::{Style, terminal};
@@ -34,9 +34,9 @@ pub fn advice(report: &AdviceReport<'_>, style: Style, width: u16) -> String {
         text += &match report.advice(server) {
             Ok(advice) => of_server(report, server, &advice, (style, width)),
             Err(term) => {
-                let missing =
-                    format!("No advice: the run lacks {term}. To measure it: {}", calibration(server));
-                paragraphs(&[missing], width)
+                let missing = format!("No advice: the run lacks {term}.");
+                let all: Vec<String> = [missing].into_iter().chain(remedy(term, server)).collect();
+                paragraphs(&all, width)
             }
         };
     }

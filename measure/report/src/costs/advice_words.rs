@@ -194,7 +194,7 @@ fn rule(report: &AdviceReport<'_>) -> String {
 
 /// What the run lacks of what is to be compared.
 fn not_compared(report: &AdviceReport<'_>, first: &Choice<'_>) -> Option<String> {
-    let cpu = || first.prediction.cpu_us.iter().find(|(role, _)| *role == Role::Total)?.1.err();
+    let cpu = || report.costs.model.session_cpu(first.profile, Role::Total, report.costs.load).err();
     let (what, term) = match (first.cpu_us, first.prediction.session_ns) {
         (_, Err(term)) if report.optimize != Optimize::Cpu => ("Times are", term),
         (None, _) if report.optimize != Optimize::Latency => {

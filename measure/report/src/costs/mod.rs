@@ -138,9 +138,30 @@ pub(crate) fn calibration(server: &ServerLevel) -> String {
     }
 }
 
+/// How to measure what a run of this server lacks, or to do without it.
+pub(crate) fn remedy(missing: MissingTerm, server: &ServerLevel) -> Option<String> {
+    if missing.is_calibrated(server) {
+        Some(format!("To measure what is missing: {}", calibration(server)))
+    } else if missing == MissingTerm::RoundTrips {
+        Some("A server at a URL is measured over its own link: leave out --rtt.".to_owned())
+    } else {
+        None
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_cannot_be_measured_at_a_url_is_not_asked_for() {
+        let remedy = |missing, server: &str| remedy(missing, &server.parse().unwrap()).unwrap_or_default();
+        let url = "st=postgres://a@db.example/x";
+        assert!(remedy(MissingTerm::RoundTrips, "postgres").ends_with("calibrate --server postgres"));
+        assert!(remedy(MissingTerm::RoundTrips, url).ends_with("leave out --rtt."));
+        assert!(remedy(MissingTerm::ServerCpu, url).ends_with("--server-host ssh:db.example"));
+        assert_eq!(remedy(MissingTerm::Precision, "postgres"), "");
+    }
 
     #[test]
     fn a_printed_calibration_can_be_pasted() {

@@ -107,7 +107,9 @@ impl PageModel {
             };
             ServerModel { calibration: calibration(server), profiles: profiles.map(profile).collect() }
         };
-        let term = |term: MissingTerm| Term { words: term.label(), is_calibrated: term.is_calibrated() };
+        let servers = report.servers();
+        let is_calibrated = |term: MissingTerm| servers.iter().any(|server| term.is_calibrated(server));
+        let term = |term: MissingTerm| Term { words: term.label(), is_calibrated: is_calibrated(term) };
         Self {
             queries: QUERIES,
             rtt_ms: RTT_MS,

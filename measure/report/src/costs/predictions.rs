@@ -8,7 +8,7 @@ use ciphertoll_stats::Estimate;
 use ciphertoll_stats::cost::{Limit, MissingTerm, Prediction, Profile, Role};
 use serde::Serialize;
 
-use super::{CostReport, calibration, entry, in_unit_of, load_in_words, plain_number};
+use super::{CostReport, entry, in_unit_of, load_in_words, plain_number, remedy};
 use crate::lists::grouped;
 use crate::view::{Column, ColumnKind, Table, TableEntry};
 use crate::{Style, terminal};
@@ -127,8 +127,10 @@ fn notes(report: &CostReport<'_>, server: &ServerLevel, all: &[(&Profile, Predic
             .iter()
             .map(|(term, labels)| format!("Not predicted for {}: the run lacks {term}.", labels.join(", "))),
     );
-    if missing.iter().any(|(term, _)| term.is_calibrated()) {
-        notes.push(format!("To measure what is missing: {}", calibration(server)));
+    for remedy in missing.iter().filter_map(|(term, _)| remedy(*term, server)) {
+        if !notes.contains(&remedy) {
+            notes.push(remedy);
+        }
     }
     notes
 }

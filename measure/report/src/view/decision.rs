@@ -43,7 +43,8 @@ pub(crate) fn decisions(report: &RunReport<'_>) -> Vec<Decision> {
     let several = servers.len() > 1;
     let decision = |server: &&ServerLevel| {
         let name = several.then(|| names::server(report, server));
-        let decided = Comparer { plan: report.plan, model: &model, server }.decide();
+        let decided =
+            Comparer { plan: report.plan, model: &model, server, core_price: report.core_price }.decide();
         Some(Decision { server: name, ..decided.or_else(|| nothing_to_switch_on(report, server))? })
     };
     servers.iter().filter_map(decision).collect()
@@ -84,6 +85,7 @@ struct Comparer<'a> {
     plan: &'a Plan,
     model: &'a CostModel,
     server: &'a ServerLevel,
+    core_price: Option<f64>,
 }
 
 impl<'a> Comparer<'a> {
@@ -157,7 +159,7 @@ impl<'a> Comparer<'a> {
         let connect_us = value(connect);
         let of_connect = change([connect_us, local.connect_ns], "connect");
         let parts: Vec<String> = of_connect
-            .map(|words| words + &cores(connect_us).unwrap_or_default())
+            .map(|words| words + &cores(connect_us, self.core_price).unwrap_or_default())
             .into_iter()
             .chain(change([value(query), local.query_ns], "query"))
             .chain(self.over_link(first, other, load))
@@ -177,19 +179,24 @@ impl<'a> Comparer<'a> {
 
     /// Below which rate the choice is not worth a change, if it saves too little time to be worth one in any case.
     fn threshold(&self, first: &Profile, other: &Profile, load: &Load) -> Option<String> {
-        let Worth { cores, time_ns } = Worth::default();
         let Saving { cpu_us, connect_ns, .. } = Saving::between(self.model, first, other, load);
-        let per_session = cpu_us.filter(|saved| saved.is_known_to_differ() && saved.value > 0.0)?;
-        (connect_ns?.value < time_ns).then(|| {
-            let (other, rate) = (name(other), significant(cores * 1e6 / per_session.value));
-            format!(
-                "Below {rate} connects/s, leave it as it is if you use {other}: it saves less than {} cores, and less than \
-                 {} ms per connect.",
-                short(cores),
-                short(time_ns * 1e-6)
-            )
-        })
+        least_rate(cpu_us?, connect_ns?, &name(other))
     }
+}
+
+/// Below which rate what is saved per session and per connect is not worth a change; nothing if the time alone is.
+fn least_rate(cpu_us: Estimate, connect_ns: Estimate, other: &str) -> Option<String> {
+    let Worth { cores, time_ns } = Worth::default();
+    let is_saved = cpu_us.is_known_to_differ() && cpu_us.value > 0.0;
+    (is_saved && connect_ns.value < time_ns).then(|| {
+        let rate = significant(cores * 1e6 / cpu_us.value);
+        format!(
+            "Below {rate} connects/s, leave it as it is if you use {other}: it saves less than {} cores, and less than {} ms \
+             per connect.",
+            short(cores),
+            short(time_ns * 1e-6)
+        )
+    })
 }
 
 /// `1.31 ms ±2 % less CPU time and 1.02 ms ±3 % less latency per connect`; nothing without intervals.
@@ -207,10 +214,13 @@ fn change([cpu, time]: [Option<Estimate>; 2], what: &str) -> Option<String> {
     Some(format!("{} per {what}", known.join(" and ")))
 }
 
-/// ` (1.3 cores at 1,000 connects/s)`: the CPU time in the unit of a bill; nothing if the difference can be noise.
-fn cores(cpu_us: Option<Estimate>) -> Option<String> {
+/// ` (1.3 cores, 39.0 per month, at 1,000 connects/s)`: the CPU time in the units of a bill; nothing if the difference can
+/// be noise.
+fn cores(cpu_us: Option<Estimate>, price: Option<f64>) -> Option<String> {
     let saved = cpu_us.filter(|saved| saved.is_known_to_differ() && is_certain(saved))?;
-    Some(format!(" ({} cores at 1,000 connects/s)", significant(saved.value.abs() * 1e-3)))
+    let cores = saved.value.abs() * 1e-3;
+    let money = price.map(|price| format!(", {} per month,", significant(cores * price)));
+    Some(format!(" ({} cores{} at 1,000 connects/s)", significant(cores), money.unwrap_or_default()))
 }
 
 /// `1.31 ms ±2 % less CPU time`; nothing if the difference can be noise.
@@ -238,5 +248,21 @@ fn name(profile: &Profile) -> String {
     match path {
         ciphertoll_model::Path::Plain => "plain TCP".to_owned(),
         _ => subject::choice(&cell(&profile.treatment), &[Factor::Path]),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn below_a_rate_it_is_not_worth_a_change_unless_the_time_is() {
+        let about = |value: f64| Estimate::new(value, Interval { low: value * 0.9, high: value * 1.1 }, 10);
+        let said = least_rate(about(500.0), about(3e5), "TLS 1.3").unwrap();
+        assert!(said.starts_with(
+            "Below 200 connects/s, leave it as it is if you use TLS 1.3: it saves less than 0.1 cores"
+        ));
+        assert_eq!(least_rate(about(500.0), about(2e6), "TLS 1.3"), None, "2 ms per connect are");
+        assert_eq!(least_rate(about(-500.0), about(3e5), "TLS 1.3"), None, "it saves nothing");
     }
 }

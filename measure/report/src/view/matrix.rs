@@ -79,7 +79,10 @@ pub(crate) fn ranked(strata: &[StratumView<'_>], rows: Rows, spread: Spread) -> 
     let by_load = weights_of_loads(&shown, &levels);
     // Everything is compared with the baseline: it is never left out.
     let of_configuration = |levels: &Levels| {
-        let is_baseline = shown.iter().any(|stratum| is_at(levels, stratum, stratum.baseline));
+        // One that stands alone, as its own baseline, is none.
+        let is_baseline = shown
+            .iter()
+            .any(|stratum| !stratum.treatments.is_empty() && is_at(levels, stratum, stratum.baseline));
         let weights = shown.iter().map(|stratum| weight(stratum, levels));
         if is_baseline { f64::INFINITY } else { weights.fold(0.0, f64::max) }
     };

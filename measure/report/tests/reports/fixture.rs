@@ -30,6 +30,7 @@ impl Run {
             plan: &self.plan,
             facts: RunFacts::of(&self.plan, &self.events),
             analysis: &self.analysis,
+            core_price: None,
         }
     }
 

@@ -9,6 +9,11 @@ use crate::fixture::{Run, measured_as, ratio_of};
 
 /// Every cell of the largest run, with the published ratios as the measured ones.
 fn as_published(preset: &Preset) -> Run {
+    with_ratios(preset, 1.0)
+}
+
+/// The published ratios times this factor.
+fn with_ratios(preset: &Preset, factor: f64) -> Run {
     let plan = Plan::new(&preset.spec(&preset.servers(), Size::Full), 1).unwrap();
     let settings = plan.settings.clone();
     // Of several builds, one that the study does not doubt, and whose tpcb-like is not of another compiler.
@@ -18,7 +23,7 @@ fn as_published(preset: &Preset) -> Run {
     for comparison in run.own_comparisons() {
         let cell = comparison.cell.cell.clone();
         for one in published.iter().filter(|one| one.has_equal(&cell, &settings)) {
-            ratio_of(comparison, one.metric, one.ratio, 0.001, None);
+            ratio_of(comparison, one.metric, one.ratio * factor, 0.001, None);
         }
     }
     run.end(Ending::Complete);
@@ -113,5 +118,18 @@ fn costs_are_more_where_encryption_costs_more() {
             };
             assert_eq!(row["published_cost"].as_f64().unwrap() > 1.0, slower, "{row}");
         }
+    }
+}
+
+#[test]
+fn twice_the_published_cost_differs() {
+    for preset in studies() {
+        let run = with_ratios(preset, 2.0);
+        let document: Value = serde_json::from_str(&json(&run.report()).unwrap()).unwrap();
+        let rows = document["study"]["numbers"].as_array().unwrap();
+        let marks: Vec<&str> = rows.iter().map(|row| row["comparison"].as_str().unwrap()).collect();
+        let of = |kind: &str| marks.iter().filter(|mark| **mark == kind).count();
+        // Twice the cost of one build may be that of another.
+        assert!(of("differ") > 2 * of("agree"), "{}: {marks:?}", preset.name);
     }
 }

@@ -3,7 +3,7 @@
 use ciphertoll_model::{
     Ending, Engine, Event, Flag, Metric, ServerLevel, Spec, TimestampedEvent, VoidReason,
 };
-use ciphertoll_report::{Style, html, json, markdown, summary, terminal};
+use ciphertoll_report::{RunReport, Style, html, json, markdown, summary, terminal};
 use ciphertoll_stats::Verdict;
 
 use crate::fixture::{
@@ -18,6 +18,17 @@ const MOST_LINES: usize = 25;
 #[test]
 fn a_run_ends_in_a_decision() {
     insta::assert_snapshot!(summary(&simulated().report(), Style::Plain, 100));
+}
+
+/// 0.413 cores, as in the snapshot above, at 30 per core.
+#[test]
+fn what_it_saves_is_also_money_if_a_core_has_a_price() {
+    let run = simulated();
+    let report = RunReport { core_price: Some(30.0), ..run.report() };
+    for text in [summary(&report, Style::Plain, 100), text_of(&html(&report)), markdown(&report)] {
+        let text = text.split_whitespace().collect::<Vec<_>>().join(" ");
+        assert!(text.contains("(0.413 cores, 12.4 per month, at 1,000 connects/s)"), "{text}");
+    }
 }
 
 #[test]
@@ -166,5 +177,20 @@ fn what_costs_most_is_never_left_out() {
         assert!(text.contains("▲ 3.33 ×"), "{width} columns:\n{text}");
     }
     // 15 loads, 4 configurations: connects through the sidecar and over TLS differ most.
+    assert!(summary(&calibrated().report(), Style::Plain, 100).contains("tls1.3-p256"));
     insta::assert_snapshot!(summary(&calibrated().report(), Style::Plain, 100));
+}
+
+/// How to calibrate the measured server, and why another machine's numbers differ.
+#[test]
+fn what_to_do_next_is_about_the_server_that_was_measured() {
+    let spec = "baseline = \"path=plain\"\n[[grid]]\nserver = [\"mine=postgres://app@db.example/shop\"]\n\
+                path = [\"plain\", \"tls1.3\"]\nauth = [\"as-asked\"]\nlink = [\"as-is\"]\nat-rest = [\"as-is\"]\n\
+                workload = [\"connect\"]\nclients = [1]\n";
+    let mut run = measured(&Spec::from_toml(spec).unwrap(), 10);
+    run.end(Ending::Complete);
+    let text = summary(&run.report(), Style::Plain, 100);
+    assert!(text.contains("Your load: ciphertoll run calibrate --url mine="), "{text}");
+    let page = text_of(&html(&simulated().report()));
+    assert!(page.contains("Machines differ: here a signature takes"), "{page}");
 }

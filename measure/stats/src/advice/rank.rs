@@ -139,9 +139,15 @@ fn costs(
     let cpu = model.session_cpu(profile, Role::Total, question.load).and_then(with_interval);
     let time = || model.time(profile, Timed::Session, question.load).and_then(with_interval);
     match question.optimize {
+        Optimize::Cpu => cpu.map(Some),
         Optimize::Latency => time().map(|_| cpu.ok()),
-        Optimize::Both if time().is_ok() => Ok(cpu.ok()),
-        Optimize::Cpu | Optimize::Both => cpu.map(Some),
+        Optimize::Both => match (time(), cpu) {
+            (Ok(_), cpu) => Ok(cpu.ok()),
+            (Err(_), Ok(cpu)) => Ok(Some(cpu)),
+            // At a URL, where times are easier to have.
+            (Err(of_time), Err(MissingTerm::ServerCpu | MissingTerm::ConnectCpu)) => Err(of_time),
+            (Err(_), Err(of_cpu)) => Err(of_cpu),
+        },
     }
 }
 

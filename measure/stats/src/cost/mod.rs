@@ -14,7 +14,7 @@ mod terms;
 
 use std::collections::BTreeMap;
 
-use ciphertoll_model::{Legacy, Metric, Treatment, labelled};
+use ciphertoll_model::{Legacy, Metric, ServerLevel, Treatment, labelled};
 use serde::Serialize;
 
 pub use break_even::{BreakEven, Side};
@@ -43,6 +43,8 @@ labelled! {
     #[serde(rename_all = "snake_case")]
     pub enum MissingTerm {
         Connect = "the cost of a connect (workload connect)",
+        /// Its time was measured, and at a URL its rate is limited.
+        ConnectCpu = "the CPU time of a connect, which was too short to be measured (--max-rate 500; at a URL, the server's with --server-host ssh:HOST)",
         /// The client's was measured: the server is at a URL.
         ServerCpu = "the server's CPU time (at a URL, add --server-host ssh:HOST)",
         ConnectTime = "the time of a connect of one client (workload connect with 1 client)",
@@ -125,9 +127,13 @@ impl Role {
 }
 
 impl MissingTerm {
-    /// Whether a calibration of any server measures it.
-    pub fn is_calibrated(self) -> bool {
-        !matches!(self, Self::RowsOverLink | Self::Precision | Self::Memory)
+    /// Whether a calibration of this server measures it. At a URL the link cannot be changed.
+    pub fn is_calibrated(self, server: &ServerLevel) -> bool {
+        match self {
+            Self::RowsOverLink | Self::Precision | Self::Memory => false,
+            Self::RoundTrips => server.url.is_none(),
+            _ => true,
+        }
     }
 }
 

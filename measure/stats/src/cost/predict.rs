@@ -152,8 +152,13 @@ impl Predictor<'_> {
     }
 
     fn missing_cpu(&self) -> MissingTerm {
-        let has_client = self.profile.cpu.contains_key(&Role::Client);
-        if has_client { MissingTerm::ServerCpu } else { MissingTerm::Connect }
+        if self.profile.cpu.contains_key(&Role::Client) {
+            MissingTerm::ServerCpu
+        } else if self.profile.latency.connect.is_empty() {
+            MissingTerm::Connect
+        } else {
+            MissingTerm::ConnectCpu
+        }
     }
 
     fn queries_cpu(&self, role: Role, concurrency: f64) -> Result<WeightedSum, MissingTerm> {

@@ -112,6 +112,10 @@ fn headlines_follow_the_load() {
         let cell = Cell { workload, clients, pace, ..any.clone() };
         assert_eq!(headline_metrics(&cell), [expected, &[Metric::CpuUsPerOpTotal]].concat());
     }
+    // Its limit determines the rate.
+    let spec = Spec::quick_at(&["mine=mysql://app@db.example".parse().unwrap()]);
+    let at_url = Plan::new(&spec, 1).unwrap().cells.remove(0);
+    assert_eq!(headline_metrics(&at_url), [mean, p95, Metric::CpuUsPerOpTotal]);
 }
 
 #[test]

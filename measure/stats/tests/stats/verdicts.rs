@@ -1,6 +1,6 @@
 //! Which verdicts runs end in, from their events.
 
-use ciphertoll_model::{Arm, Auth, Factor, Metric, Verdicts};
+use ciphertoll_model::{Arm, Auth, Factor, Metric, Plan, Spec, Verdicts};
 use ciphertoll_stats::{Comparison, Doubt, Verdict, analyse, precise_enough};
 
 use crate::fixture::{
@@ -97,7 +97,7 @@ fn more_comparisons_are_held_to_a_stricter_p() {
     assert!(adjusted[0] >= alone.expect("six pairs"), "{adjusted:?}");
 }
 
-fn log_ratios(plan: &ciphertoll_model::Plan, metrics: impl Fn(Trial) -> Metrics) -> Vec<f64> {
+fn log_ratios(plan: &Plan, metrics: impl Fn(Trial) -> Metrics) -> Vec<f64> {
     let value = |block, cell| metrics(Trial { block, cell, arm: Arm::Main })[&Metric::RatePerS].ln();
     (1..=plan.counted_blocks()).map(|block| value(block, 1) - value(block, 0)).collect()
 }
@@ -142,4 +142,20 @@ fn comparisons_of_authentications_must_be_precise_too() {
     };
     assert!(precise(0.002));
     assert!(!precise(0.2), "paths are precise, logins are not");
+}
+
+/// At a URL a limit keeps the load low: near it, a ratio of rates says nothing.
+#[test]
+fn rates_near_their_limit_are_not_compared() {
+    let spec = Spec::quick_at(&["mine=mysql://app@db.example".parse().unwrap()]);
+    let plan = Plan::new(&spec, 1).unwrap();
+    let rates = |per_s: f64| {
+        let metrics = |trial: Trial| {
+            let level = level(trial, 1.2, 0.01) / 100.0;
+            Metrics::from([(Metric::LatencyNsMean, 1e6 * level), (Metric::RatePerS, per_s / level)])
+        };
+        let analysis = analyse(&plan, &run(&plan, metrics));
+        ratios(&analysis).contains_key(&Metric::RatePerS)
+    };
+    assert_eq!([rates(5.0), rates(20.0)], [true, false]);
 }

@@ -62,6 +62,8 @@ fn every_setting_is_one_and_says_its_size() {
     let memory = ["shared_buffers", "work_mem", "maintenance_work_mem", "effective_cache_size"].map(of);
     // 64 MB, 620 MB and 45 GB for 16 GB.
     assert_eq!(memory, [Some("256MB"), Some("1024kB"), Some("9920kB"), Some("720MB")]);
+    let observed = ["track_io_timing", "track_functions", "bgwriter_flush_after"].map(of);
+    assert_eq!(observed, [Some("on"), Some("pl"), Some("0")]);
 }
 
 #[test]

@@ -164,3 +164,16 @@ fn judged(
         (Agreement::Differ, format!("{} times the published cost", significant(factor)))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn published_queries_stand_beside_queries() {
+        assert_eq!(shown("50078 queries/s", Metric::RatePerS), Metric::StatementsPerS);
+        for (printed, metric) in [("3580", Metric::RatePerS), ("12.5 ms", Metric::LatencyNsP95)] {
+            assert_eq!(shown(printed, metric), metric);
+        }
+    }
+}
