@@ -41,6 +41,15 @@ pub(crate) struct Header {
     pub(crate) sequence: u8,
 }
 
+impl Header {
+    /// As much of the payload as has arrived. `input` starts with this header.
+    #[inline]
+    pub(crate) fn arrived(self, input: &[u8]) -> &[u8] {
+        let rest = &input[HEADER_BYTES..];
+        &rest[..rest.len().min(self.length)]
+    }
+}
+
 impl PacketReader {
     /// Expects `first` as the first sequence number. [`Self::take`] accepts payloads up to `limit` bytes.
     pub(crate) fn new(first: u8, limit: usize) -> Self {
@@ -178,11 +187,12 @@ fn split(out: &mut Vec<u8>, start: usize, length: usize, sequence: u8) -> u8 {
     sequence.wrapping_add(last as u8).wrapping_add(1)
 }
 
-/// The header at the front, and the bytes behind it.
+/// The header at the front, and as much of its payload as has arrived: an empty packet's is empty, whatever follows.
 #[inline]
 pub(crate) fn peek_header(input: &[u8]) -> Option<(Header, &[u8])> {
-    let (length, sequence, rest) = split_header(input)?;
-    Some((Header { length, sequence }, rest))
+    let (length, sequence, _) = split_header(input)?;
+    let header = Header { length, sequence };
+    Some((header, header.arrived(input)))
 }
 
 fn header(length: usize, sequence: u8) -> [u8; HEADER_BYTES] {

@@ -108,10 +108,9 @@ impl KillCommand {
     }
 }
 
-/// Scans a command. `input` starts with its payload and may be shorter or longer.
+/// Scans a command, of whose payload `arrived` has arrived.
 #[inline]
-pub(crate) fn scan(header: Header, input: &[u8], capabilities: Capabilities) -> KillScan {
-    let arrived = &input[..input.len().min(header.length)];
+pub(crate) fn scan(header: Header, arrived: &[u8], capabilities: Capabilities) -> KillScan {
     match arrived.first() {
         Some(&COM_QUERY) if header.length <= MAX_TEXT_BYTES => text(header, arrived, capabilities),
         Some(&COM_PROCESS_KILL) if header.length == PROCESS_KILL_BYTES => match arrived {

@@ -277,9 +277,9 @@ impl SessionFollower {
                 ClientEvent::Header => client_bytes.pass_bytes += HEADER_BYTES,
                 ClientEvent::Command(_) if relay.is_full() || self.awaits_reset() => return Ok(client_bytes),
                 ClientEvent::Command(command) => {
-                    let payload = &rest[HEADER_BYTES..];
+                    let arrived = command.header.arrived(rest);
                     client_bytes.reply = Reply::Expected;
-                    let action = self.command(relay, command, payload, statements, prepared)?;
+                    let action = self.command(relay, command, arrived, statements, prepared)?;
                     if self.begin_command(relay, command, action, &mut client_bytes)? == NextStep::Stop {
                         return Ok(client_bytes);
                     }
@@ -461,18 +461,17 @@ impl SessionFollower {
         matches!(self.pending.back(), Some(PendingCommand::Reset))
     }
 
-    /// Decides what to do with a command that starts. `payload` is the part that has arrived.
+    /// Decides what to do with a command that starts. `arrived` is the part of it that has arrived.
     fn command(
         &mut self,
         relay: &MySqlRelay,
         command: CommandStart,
-        payload: &[u8],
+        arrived: &[u8],
         statements: &mut ClientStatements,
         prepared: &mut ConnectionStatements,
     ) -> Result<CommandAction, Error> {
         let CommandStart { kind, header, .. } = command;
-        let arrived = &payload[..payload.len().min(header.length)];
-        if relay.may_be_kill(header, payload) {
+        if relay.may_be_kill(header, arrived) {
             return Ok(CommandAction::NeedInput);
         }
         if self.no_database.is_some()

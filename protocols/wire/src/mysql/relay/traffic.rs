@@ -212,7 +212,7 @@ impl MySqlRelay {
         let kill_policy = std::mem::replace(&mut self.kill_policy, KillPolicy::Forward);
         let replaced = self.start_command(command).map(drop);
         self.kill_policy = kill_policy;
-        self.session_end.payload(&payload[..payload.len().min(header.length)], true);
+        self.session_end.payload(payload, true);
         replaced
     }
 
@@ -227,7 +227,7 @@ impl MySqlRelay {
                 ClientEvent::Payload(bytes) => at += bytes,
                 ClientEvent::Header => at += HEADER_BYTES,
                 ClientEvent::Command(command) => {
-                    if self.is_full() || self.must_hold(command.header, &rest[HEADER_BYTES..]) {
+                    if self.is_full() || self.must_hold(command.header, command.header.arrived(rest)) {
                         return Ok(ClientInput { pass_bytes: at, goodbye: Goodbye::None });
                     }
                     match self.start_command(command)? {
@@ -355,13 +355,12 @@ impl MySqlRelay {
                         return Ok(at);
                     }
                     // Refused at once, before it could pass for the response to the next command.
-                    let arrived = &payload[..payload.len().min(header.length)];
-                    if self.current.is_none() && !ErrPacket::is(arrived) {
+                    if self.current.is_none() && !ErrPacket::is(payload) {
                         return Err(Error::protocol("response", "it is unsolicited"));
                     }
                     let start = header.length.min(MAX_START_BYTES);
-                    let Some(start) = arrived.get(..start) else { return Ok(at) };
-                    self.read_response(header, start, arrived)?;
+                    let Some(start) = payload.get(..start) else { return Ok(at) };
+                    self.read_response(header, start, payload)?;
                     self.server_framer.begin(header, &mut at);
                     continue;
                 }

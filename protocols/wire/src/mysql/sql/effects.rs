@@ -103,8 +103,16 @@ pub struct TextReader {
     lexer: Lexer,
     scanner: EffectsScanner,
     encoding: ClientEncoding,
+    second_bytes: SecondBytes,
     /// The last byte read.
     last: u8,
+}
+
+/// Whether the text has a backslash or a backquote that is the second byte of a character in some character sets.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum SecondBytes {
+    None,
+    Possible,
 }
 
 /// The state after the tokens read so far.
@@ -210,6 +218,7 @@ impl TextReader {
             lexer: Lexer::new(escapes),
             scanner: EffectsScanner::default(),
             encoding: ClientEncoding::Known,
+            second_bytes: SecondBytes::None,
             last: 0,
         }
     }
@@ -220,14 +229,12 @@ impl TextReader {
     }
 
     pub fn read(&mut self, text: &[u8]) {
-        let Self { lexer, scanner, encoding, last } = self;
+        let Self { lexer, scanner, second_bytes, last, .. } = self;
         lexer.read(text, &mut |token| scanner.token(&token));
-        let sets = |name: &String| name == CHARACTER_SETS[0];
-        if *encoding == ClientEncoding::Unknown || scanner.effects.settings.iter().any(sets) {
-            let before = std::iter::once(&*last).chain(text);
-            // In some character sets, these are the second byte of one character.
-            if before.zip(text).any(|(first, second)| !first.is_ascii() && matches!(second, b'\\' | b'`')) {
-                scanner.effects.pins("a text behind a change of its character set");
+        if *second_bytes == SecondBytes::None {
+            let before = |at: usize| if at == 0 { *last } else { text[at - 1] };
+            if memchr::memchr2_iter(b'\\', b'`', text).any(|at| !before(at).is_ascii()) {
+                *second_bytes = SecondBytes::Possible;
             }
         }
         *last = text.last().copied().unwrap_or(*last);
@@ -237,7 +244,13 @@ impl TextReader {
     pub fn end(mut self) -> Effects {
         let Self { lexer, scanner, .. } = &mut self;
         lexer.end(&mut |token| scanner.token(&token));
-        std::mem::take(&mut scanner.effects)
+        let mut effects = std::mem::take(&mut scanner.effects);
+        let sets = |name: &String| name == CHARACTER_SETS[0];
+        let is_unknown = self.encoding == ClientEncoding::Unknown || effects.settings.iter().any(sets);
+        if is_unknown && self.second_bytes == SecondBytes::Possible {
+            effects.pins("a text behind a change of its character set");
+        }
+        effects
     }
 }
 

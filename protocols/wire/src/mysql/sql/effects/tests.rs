@@ -133,10 +133,22 @@ fn backslashes_follow_the_session_mode() {
     assert_eq!(pin, Some("a user variable"));
 }
 
+#[test]
+fn a_change_of_the_character_set_is_found_wherever_the_text_is_cut() {
+    for text in ["SELECT 'é`'; SET NAMES gbk", "SET NAMES gbk; SELECT 'é`'", "SELECT @x, 'é`'; SET NAMES gbk"]
+    {
+        for size in 1..text.len() {
+            let mut reader = TextReader::new(Escapes::Backslash);
+            text.as_bytes().chunks(size).for_each(|piece| reader.read(piece));
+            assert_eq!(reader.end(), Effects::of(text.as_bytes(), Escapes::Backslash), "{text}: {size}");
+        }
+    }
+}
+
 proptest! {
     #[test]
     fn pieces_give_the_same_effects_as_the_whole(
-        text in r#"(SET|SELECT|a|=|,|@|@@|;|'|"|`|\\|/\*|\*/|!|-|#|\n| |GET_LOCK|\(|\)|sql_mode){0,40}"#,
+        text in r#"(SET|SELECT|a|=|,|@|@@|;|'|"|`|\\|/\*|\*/|!|-|#|\n| |GET_LOCK|\(|\)|sql_mode|NAMES |é){0,40}"#,
         size in 1..9_usize,
     ) {
         for escapes in [Escapes::Backslash, Escapes::None] {

@@ -281,3 +281,20 @@ fn texts_behind_a_change_of_the_character_set_are_read_with_care() {
     fixture.hears(&ok(&OK));
     assert_eq!(fixture.follow.settle().effects.pin, None);
 }
+
+#[test]
+fn an_empty_response_is_read_alike_whatever_follows_it() {
+    let ends = |behind: &[u8]| {
+        let mut fixture = Fixture::new();
+        let own = prepare(&mut fixture, "SELECT ?", 77, 0);
+        fixture.moves();
+        fixture.follow.preparation_failed(own, refusal()[HEADER_BYTES..].to_vec());
+        fixture.says(&execute(own, &[]), 1000);
+        let Fixture { relay, follow, statements, prepared } = &mut fixture;
+        let empty_and_behind = [&[0, 0, 0, 1][..], behind].concat();
+        follow.process_server(relay, &empty_and_behind, statements, prepared).unwrap_err()
+    };
+    // The response to the ping that stands for the execute: an OK would start with a zero.
+    assert_eq!(ends(&[]), ends(&[0]));
+    assert_eq!(ends(&[]), ends(&[0xff]));
+}
