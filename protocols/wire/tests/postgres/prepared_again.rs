@@ -564,3 +564,13 @@ fn texts_follow_the_server_setting() {
     fixture.down(&answers("2C12CZ"), 1000);
     assert!(fixture.follow.settle().unwrap_or_default().pin.is_some());
 }
+
+#[test]
+fn a_statement_whose_name_depends_on_the_character_set_pins() {
+    for (name, is_pinned) in [("s1", false), ("é", true), ("", false)] {
+        let mut fixture = Fixture::default();
+        fixture.up(&[parse(name, "SELECT 1"), sync()].concat(), 1000);
+        fixture.down(&answers("1tnZ"), 1000);
+        assert_eq!(fixture.follow.settle().is_some_and(|effects| effects.pin.is_some()), is_pinned, "{name}");
+    }
+}

@@ -57,6 +57,8 @@ const MAX_HELD_BYTES: usize = 64 << 20;
 /// Longer messages of a client without a connection are passed on while they arrive.
 const MAX_WAITING_BYTES: usize = 16 << 10;
 const LONG_STATEMENTS: &str = "prepared statements that are too long";
+/// The server compares names in its own character set.
+const ENCODED_NAME: &str = "a prepared statement whose name is not ASCII";
 const NOT_PORTABLE: &str = "a prepared statement with a constant such as 'now', or that executes another one";
 
 /// The messages that a server has not answered, with what they will change.

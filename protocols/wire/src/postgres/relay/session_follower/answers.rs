@@ -15,7 +15,8 @@ use crate::postgres::{
         backend_model::{CopyFailure, Sent, SentKind},
         internal_command::UNUSED_NAME,
         session_follower::{
-            BatchEnd, Followed, FollowedModel, NOT_PORTABLE, SessionFollower, Speculation, Wait,
+            BatchEnd, ENCODED_NAME, Followed, FollowedModel, NOT_PORTABLE, SessionFollower, Speculation,
+            Wait,
             constants::{READ_WITH_UNKNOWN, read_alike},
             notes::{DescribeNote, DescribePurpose, ErrorText, Failure, Note},
             own_messages::{close, put_refusal},
@@ -190,6 +191,9 @@ impl Followed<'_> {
             Note::Parse { name, statement } => {
                 if !name.is_empty() && statement.binds_to_connection() {
                     self.follower.pins(NOT_PORTABLE);
+                }
+                if !name.is_ascii() {
+                    self.follower.pins(ENCODED_NAME);
                 }
                 self.statements.insert(&name, statement);
                 self.prepared.insert(&name, OnConnection::Statement);
