@@ -80,3 +80,19 @@ fn within_a_transaction_a_statement_with_another_meaning_is_prepared_behind_data
         assert_eq!(fixture.up(&batch, 1000), batch, "{portal}");
     }
 }
+
+#[test]
+fn a_close_behind_a_text_that_begins_a_copy_reaches_the_server() {
+    let mut fixture = Fixture::default();
+    let text = query("COPY t FROM STDIN");
+    assert_eq!(fixture.up(&[text.clone(), close("s")].concat(), 1000), text);
+    assert!(fixture.follow.is_waiting());
+    fixture.down(&message(b'G', &[0, 0, 1, 0, 0]), 1000);
+    assert_eq!(fixture.continue_client(), close("s"), "the server ends the session with an error");
+    // The text was another one: the client needs no connection for it.
+    let mut fixture = Fixture::default();
+    fixture.up(&[query("SELECT 1"), close("s")].concat(), 1000);
+    fixture.down(&answers("CZ"), 1000);
+    assert_eq!(fixture.continue_client(), b"");
+    assert!(!fixture.follow.is_waiting());
+}

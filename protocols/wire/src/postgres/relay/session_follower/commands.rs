@@ -68,13 +68,14 @@ impl Followed<'_> {
             kind::BIND => return self.begin_bind(header, input, parameters, model),
             kind::DESCRIBE => return self.begin_describe(header, input, parameters, model),
             kind::EXECUTE => return Ok(self.begin_execute(header, input)),
-            // Until something follows, the client needs no connection for it.
+            // Until something follows, the client needs no connection for it. A text before it may yet begin a COPY.
             kind::CLOSE
                 if input.len() == HEADER_BYTES + header.payload_bytes
                     && is_quiet_close(header, input)
                     && model.is_between_batches() =>
             {
-                return Ok(MessageAction::NeedInput);
+                let is_idle = model.current().is_none();
+                return Ok(if is_idle { MessageAction::NeedInput } else { self.wait() });
             }
             kind::CLOSE => return Ok(begin_close(header, input)),
             _ => {}
