@@ -79,12 +79,22 @@ pub struct StartupRequest {
     pub parameters: Arc<StartupParameters>,
     /// Settings that the session has changed since; they take precedence.
     changed: Vec<(String, String)>,
+    implied: Implied,
     /// Whether the client's last connection lacks settings of the login, because of a `DISCARD ALL`.
     pub(crate) lacks_login_settings: bool,
     pub(crate) statements: ClientStatements,
     /// Digest of the settings that the proxy last sent to the client.
     pub(crate) sent_digest: u64,
     pub(crate) process_id: Option<u32>,
+}
+
+/// What the settings of a session imply for its connection: read in each transaction, and changed rarely.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Implied {
+    ends_with_client: Option<&'static str>,
+    has_short_timeout: bool,
+    uses_temporary_schema: bool,
+    custom_settings: u64,
 }
 
 impl StartupParameters {
@@ -125,7 +135,42 @@ impl StartupRequest {
     pub fn new(parameters: Arc<StartupParameters>) -> Self {
         let (changed, statements) = (Vec::new(), ClientStatements::default());
         let (lacks_login_settings, sent_digest, process_id) = (false, 0, None);
-        Self { parameters, changed, lacks_login_settings, statements, sent_digest, process_id }
+        let implied = Implied::default();
+        let mut request =
+            Self { parameters, changed, implied, lacks_login_settings, statements, sent_digest, process_id };
+        request.settings_changed();
+        request
+    }
+
+    fn settings_changed(&mut self) {
+        self.implied = Implied {
+            ends_with_client: self.binding_setting(),
+            has_short_timeout: self.sets_short_timeout(),
+            uses_temporary_schema: self.names_temporary_schema(),
+            custom_settings: self.digest_of_custom_settings(),
+        };
+    }
+
+    /// Why its connection cannot be handed on, whatever the client sends.
+    pub(crate) fn ends_with_client(&self) -> Option<&'static str> {
+        self.implied.ends_with_client
+    }
+
+    /// Whether it may have a time limit for commands of less than a second, or has any for an idle session. With the
+    /// latter, the server could end the connection before the next client's reset.
+    pub(crate) fn has_short_timeout(&self) -> bool {
+        self.implied.has_short_timeout
+    }
+
+    /// Whether its search path has the schema of temporary tables.
+    pub(crate) fn uses_temporary_schema(&self) -> bool {
+        self.implied.uses_temporary_schema
+    }
+
+    /// Identifies the custom settings that exist in the client's session; 0 if there are none. They exist until the
+    /// session ends.
+    pub(crate) fn custom_settings(&self) -> u64 {
+        self.implied.custom_settings
     }
 
     /// The settings that differ from `parameters`, in the order in which they are set.
@@ -175,6 +220,7 @@ impl StartupRequest {
                 |setting: &(String, String)| confirmed(setting).unwrap_or_else(|| setting.clone());
             let settings = settings.iter().map(confirmed).collect();
             self.parameters = Arc::new(StartupParameters { settings, ..(*self.parameters).clone() });
+            self.settings_changed();
         }
     }
 
@@ -189,6 +235,7 @@ impl StartupRequest {
         if find(&self.parameters.settings, &name) != Some(value.as_str()) {
             self.changed.push((name, value));
         }
+        self.settings_changed();
         if self.changed.len() > MAX_CHANGED { Err(Unportable) } else { Ok(()) }
     }
 
@@ -202,29 +249,23 @@ impl StartupRequest {
         !names.iter().all(is_for_all) && has_role()
     }
 
-    /// Why its connection cannot be handed on, whatever the client sends.
-    pub(crate) fn ends_with_client(&self) -> Option<&'static str> {
+    fn binding_setting(&self) -> Option<&'static str> {
         // Also a reset waits for the transactions of others then, if they are also serializable and read-only by default.
         let is_deferrable = || self.value(DEFERRABLE).is_some_and(|value| value != "off");
         self.value("seed").map(|_| "a seed").or_else(|| is_deferrable().then_some(DEFERRABLE))
     }
 
-    /// Whether it may have a time limit for commands of less than a second, or has any for an idle session. With the
-    /// latter, the server could end the connection before the next client's reset.
-    pub(crate) fn has_short_timeout(&self) -> bool {
+    fn sets_short_timeout(&self) -> bool {
         let may_end_when_idle =
             self.value(IDLE_TIMEOUT).is_some_and(|value| !matches!(value.trim(), "" | "0" | "0ms"));
         may_end_when_idle || TIMEOUTS.iter().filter_map(|name| self.value(name)).any(may_be_short)
     }
 
-    /// Whether its search path has the schema of temporary tables.
-    pub(crate) fn uses_temporary_schema(&self) -> bool {
+    fn names_temporary_schema(&self) -> bool {
         self.value("search_path").is_some_and(|path| path.to_ascii_lowercase().contains("pg_temp"))
     }
 
-    /// Identifies the custom settings that exist in the client's session; 0 if there are none. They exist until the
-    /// session ends.
-    pub(crate) fn custom_settings(&self) -> u64 {
+    fn digest_of_custom_settings(&self) -> u64 {
         let settings = self.parameters.settings.iter().chain(&self.changed);
         let mut custom = settings.filter(|(name, _)| is_custom(name)).peekable();
         if custom.peek().is_none() {
@@ -243,6 +284,7 @@ impl StartupRequest {
     /// After a `DISCARD ALL`. Returns the names of custom settings: they exist ever after.
     pub(crate) fn clear_settings(&mut self) -> Vec<Vec<u8>> {
         let cleared = std::mem::take(&mut self.changed).into_iter();
+        self.settings_changed();
         cleared.filter(|(name, _)| is_custom(name)).map(|(name, _)| name.into_bytes()).collect()
     }
 }

@@ -29,7 +29,7 @@ pub(crate) enum Documented {
     LoginSettings,
     /// Avoided: `FOUND_ROWS()` and `ROW_COUNT()` of earlier commands, and `lastval()`.
     LastResults,
-    /// Avoided: a change of the user behind commands that are not answered.
+    /// Avoided: a change of the user behind commands that are not answered, or behind a `COM_SET_OPTION`.
     ChangeOfUser,
     /// Avoided: `setseed()`, the name of the temporary schema, loaded libraries, and that the process has listened: they
     /// survive `DISCARD ALL`.
@@ -82,7 +82,7 @@ impl Documented {
                 "More clients than connections: \"such state is lost when the client moves\""
             }
             Self::ChangeOfUser => {
-                "Downstream logins: \"Not supported: behind commands that are not answered\""
+                "Downstream logins: \"Not supported: behind commands that are not answered\"; COM_SET_OPTION"
             }
             Self::Process => "What survives `DISCARD ALL`",
             Self::Undescribed => "What a client can tell: a statement without a name",

@@ -92,45 +92,47 @@ impl Lexer {
     pub(crate) fn read(&mut self, text: &[u8], emit: &mut impl FnMut(Token<'_>)) {
         let mut rest = text;
         loop {
-            rest = self.skip_run(rest);
+            rest = match self.state {
+                LexerState::Plain => behind_blanks(rest),
+                LexerState::Word => self.word_run(rest),
+                _ => self.long_run(rest),
+            };
             let Some((byte, after)) = rest.split_first() else { return };
             self.byte(*byte, emit);
             rest = after;
         }
     }
 
-    /// Reads bytes that only continue a word, a name, a string or a comment. Returns the others.
+    /// Keeps the bytes that continue a word. Returns the others.
     #[inline]
-    fn skip_run<'a>(&mut self, text: &'a [u8]) -> &'a [u8] {
-        let (run, rest) = text.split_at(self.run_bytes(text));
-        match self.state {
-            LexerState::Word => {
-                let start = self.word.len();
-                self.keep(run);
-                self.word[start..].make_ascii_lowercase();
+    fn word_run<'a>(&mut self, mut text: &'a [u8]) -> &'a [u8] {
+        while let [byte, rest @ ..] = text
+            && let lower = OF_WORDS[usize::from(*byte)]
+            && lower != 0
+        {
+            if !self.word.is_full() {
+                self.word.push(lower);
             }
-            LexerState::Backticks | LexerState::Double(_) => self.keep(run),
-            _ => {}
+            text = rest;
         }
-        rest
+        text
     }
 
-    /// The length of the run of such bytes at the front.
-    #[inline]
-    fn run_bytes(&self, text: &[u8]) -> usize {
-        let end = match self.state {
-            LexerState::Word => text.iter().position(|byte| !continues_word(*byte)),
-            LexerState::Backticks => text.iter().position(|byte| *byte == b'`'),
-            LexerState::Single(BackslashParity::Even) => {
-                text.iter().position(|byte| matches!(byte, b'\'' | b'\\'))
-            }
-            LexerState::Double(BackslashParity::Even) => {
-                text.iter().position(|byte| matches!(byte, b'"' | b'\\'))
-            }
-            LexerState::LineComment => text.iter().position(|byte| *byte == b'\n'),
-            _ => Some(0),
+    /// Reads bytes that only continue a name, a string or a comment. Returns the others.
+    #[inline(never)]
+    fn long_run<'a>(&mut self, text: &'a [u8]) -> &'a [u8] {
+        let bytes = match self.state {
+            LexerState::Backticks => memchr::memchr(b'`', text),
+            LexerState::Single(BackslashParity::Even) => memchr::memchr2(b'\'', b'\\', text),
+            LexerState::Double(BackslashParity::Even) => memchr::memchr2(b'"', b'\\', text),
+            LexerState::LineComment => memchr::memchr(b'\n', text),
+            _ => return text,
         };
-        end.unwrap_or(text.len())
+        let (run, rest) = text.split_at(bytes.unwrap_or(text.len()));
+        if matches!(self.state, LexerState::Backticks | LexerState::Double(_)) {
+            self.keep(run);
+        }
+        rest
     }
 
     /// Keeps as much as there is room for.
@@ -171,7 +173,7 @@ impl Lexer {
             }
             LexerState::Single(parity) => self.single(parity, byte, emit),
             LexerState::Double(parity) => self.double(parity, byte, emit),
-            // A run ends here, see `skip_run`.
+            // A run ends here, see `long_run`.
             LexerState::Backticks => self.name_ends(|name| Token::Name(name), emit),
             LexerState::LineComment => self.state = LexerState::Plain,
             _ => self.rare(byte, emit),
@@ -289,7 +291,7 @@ impl Lexer {
             LexerState::Backticks | LexerState::Double(_) => self.word.clear(),
             // With `MSSQL` in the `sql_mode`, it begins a quoted name. Otherwise no statement has one.
             LexerState::Plain if byte == b'[' => emit(Token::Ambiguous),
-            LexerState::Plain if byte > b' ' && byte != 0x7f => emit(Token::Sign(byte)),
+            LexerState::Plain if !is_blank(byte) => emit(Token::Sign(byte)),
             _ => {}
         }
     }
@@ -304,17 +306,30 @@ fn is_of_word(byte: u8) -> bool {
     continues_word(byte) || may_be_blank(byte)
 }
 
+fn is_blank(byte: u8) -> bool {
+    byte <= b' ' || byte == 0x7f
+}
+
+#[inline]
+fn behind_blanks(text: &[u8]) -> &[u8] {
+    let end = text.iter().position(|byte| !is_blank(*byte));
+    &text[end.unwrap_or(text.len())..]
+}
+
 /// A byte that is part of a word in every character set.
 fn continues_word(byte: u8) -> bool {
-    const CONTINUES_WORD: [bool; 256] = {
-        let mut table = [false; 256];
-        let mut byte = 0;
-        while byte < table.len() {
-            table[byte] =
-                (byte as u8).is_ascii_alphanumeric() || matches!(byte as u8, b'_' | b'$' | 0xa1..=0xfe);
-            byte += 1;
-        }
-        table
-    };
-    CONTINUES_WORD[usize::from(byte)]
+    OF_WORDS[usize::from(byte)] != 0
 }
+
+/// The lower case of each such byte, and 0 for the others.
+static OF_WORDS: [u8; 256] = {
+    let mut of_words = [0; 256];
+    let mut byte = u8::MAX;
+    while byte > 0 {
+        if byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'$' | 0xa1..=0xfe) {
+            of_words[byte as usize] = byte.to_ascii_lowercase();
+        }
+        byte -= 1;
+    }
+    of_words
+};

@@ -45,6 +45,8 @@ pub(crate) struct Lexer {
     text: TokenText,
     /// Whether `text` is the complete value of the literal.
     literal: LiteralText,
+    /// The tag of a dollar quote, with its signs.
+    tag: Vec<u8>,
     /// What a literal contains that is too long for `text`.
     times: RelativeTimes,
 }
@@ -56,10 +58,12 @@ enum LiteralText {
     Other,
 }
 
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum LexerState {
     Plain,
     Word,
+    /// In the digits of a number, of which the first one is a token.
+    Number,
     /// After `U&`.
     UnicodeMark,
     Name(NameKind),
@@ -85,11 +89,10 @@ enum LexerState {
     Dollar,
     Parameter,
     /// In the tag of a dollar quote.
-    Tag(Vec<u8>),
+    Tag,
     /// In a dollar quote. `matched` bytes of its end tag have been read.
     DollarQuote {
-        end: Vec<u8>,
-        matched: usize,
+        matched: u32,
     },
 }
 
@@ -134,6 +137,7 @@ impl Lexer {
             state: LexerState::Plain,
             text: TokenText::new(),
             literal: LiteralText::Whole,
+            tag: Vec::new(),
             times,
         }
     }
@@ -141,32 +145,48 @@ impl Lexer {
     pub(crate) fn read(&mut self, text: &[u8], emit: &mut impl FnMut(Token<'_>)) {
         let mut rest = text;
         loop {
-            rest = self.skip_run(rest);
+            rest = match self.state {
+                LexerState::Plain => behind(rest, is_space),
+                LexerState::Word => self.word_run(rest),
+                LexerState::Number => behind(rest, |byte| byte.is_ascii_digit()),
+                _ => self.long_run(rest),
+            };
             let Some((byte, after)) = rest.split_first() else { return };
             self.byte(*byte, emit);
             rest = after;
         }
     }
 
-    /// Reads bytes that only continue a word, a name, a literal or a comment. Returns the others.
+    /// Keeps the bytes that continue a word. Returns the others.
     #[inline]
-    fn skip_run<'a>(&mut self, text: &'a [u8]) -> &'a [u8] {
+    fn word_run<'a>(&mut self, mut text: &'a [u8]) -> &'a [u8] {
+        while let [byte, rest @ ..] = text
+            && let lower = OF_WORDS[usize::from(*byte)]
+            && lower != 0
+        {
+            // Longer ones are cut.
+            if !self.text.is_full() {
+                self.text.push(lower);
+            }
+            text = rest;
+        }
+        text
+    }
+
+    /// Reads bytes that only continue a quoted name, a literal or a comment. Returns the others.
+    #[inline(never)]
+    fn long_run<'a>(&mut self, text: &'a [u8]) -> &'a [u8] {
         let bytes = match self.state {
-            LexerState::Word => text.iter().position(|byte| OF_WORDS[usize::from(*byte)] == 0),
-            LexerState::Name(_) => text.iter().position(|byte| *byte == b'"'),
-            LexerState::Literal(_) => text.iter().position(|byte| matches!(byte, b'\'' | b'\\')),
-            LexerState::LineComment => text.iter().position(|byte| is_line_end(*byte)),
+            LexerState::Name(_) => memchr::memchr(b'"', text),
+            LexerState::Literal(_) => memchr::memchr2(b'\'', b'\\', text),
+            LexerState::LineComment => memchr::memchr2(b'\n', b'\r', text),
             _ => return text,
         };
         let (run, rest) = text.split_at(bytes.unwrap_or(text.len()));
         match self.state {
-            LexerState::Word => {
-                let room = self.text.remaining_capacity();
-                self.text.extend(run.iter().take(room).map(|byte| OF_WORDS[usize::from(*byte)]));
-            }
-            LexerState::LineComment => {}
+            LexerState::Name(_) => append(&mut self.text, run),
             LexerState::Literal(_) => self.keep_literal(run),
-            _ => append(&mut self.text, run),
+            _ => {}
         }
         rest
     }
@@ -187,6 +207,7 @@ impl Lexer {
             LexerState::Plain => self.plain(byte, emit),
             LexerState::Word if is_of_word(byte) => self.keep(byte.to_ascii_lowercase()),
             LexerState::Word => self.end_word(byte, emit),
+            LexerState::Number => self.plain(byte, emit),
             LexerState::Literal(quote) => self.in_literal(quote, byte),
             LexerState::LineComment if is_line_end(byte) => self.state = LexerState::Plain,
             LexerState::LineComment => {}
@@ -207,6 +228,10 @@ impl Lexer {
             b'-' => LexerState::Dash,
             b'/' => LexerState::Slash,
             b'$' => LexerState::Dollar,
+            b'0'..=b'9' => {
+                emit(Token::Sign(byte));
+                LexerState::Number
+            }
             _ if begins_word(byte) => {
                 self.text.clear();
                 self.text.push(byte.to_ascii_lowercase());
@@ -367,31 +392,34 @@ impl Lexer {
     /// Dollar quotes, and signs that could have started something else.
     fn dollar(&mut self, state: LexerState, byte: u8, emit: &mut impl FnMut(Token<'_>)) {
         match state {
-            LexerState::Dollar if byte == b'$' => self.begin_dollar_quote(b"$$".to_vec()),
-            LexerState::Dollar if begins_word(byte) => self.state = LexerState::Tag(vec![b'$', byte]),
+            LexerState::Dollar if byte == b'$' => {
+                self.tag = vec![b'$'];
+                self.begin_dollar_quote();
+            }
+            LexerState::Dollar if begins_word(byte) => {
+                self.tag = vec![b'$', byte];
+                self.state = LexerState::Tag;
+            }
             LexerState::Dollar | LexerState::Parameter if byte.is_ascii_digit() => {
                 self.state = LexerState::Parameter;
             }
             LexerState::Parameter => self.plain(byte, emit),
-            LexerState::Tag(mut tag) if byte == b'$' => {
-                tag.push(byte);
-                self.begin_dollar_quote(tag);
-            }
-            LexerState::Tag(mut tag) if is_of_word(byte) => {
-                if tag.len() >= MAX_TOKEN_BYTES {
+            LexerState::Tag if byte == b'$' => self.begin_dollar_quote(),
+            LexerState::Tag if is_of_word(byte) => {
+                if self.tag.len() >= MAX_TOKEN_BYTES {
                     return emit(Token::Unclear(LONG_TAG));
                 }
-                tag.push(byte);
-                self.state = LexerState::Tag(tag);
+                self.tag.push(byte);
+                self.state = LexerState::Tag;
             }
-            LexerState::DollarQuote { end, mut matched } => {
+            LexerState::DollarQuote { matched } => {
                 // The end tag starts with `$`, which occurs again only as its last byte.
-                matched =
-                    if end.get(matched) == Some(&byte) { matched + 1 } else { usize::from(byte == b'$') };
-                if matched == end.len() {
+                let is_next = self.tag.get(matched as usize) == Some(&byte);
+                let matched = if is_next { matched + 1 } else { u32::from(byte == b'$') };
+                if matched as usize == self.tag.len() {
                     emit(Token::Literal(None));
                 } else {
-                    self.state = LexerState::DollarQuote { end, matched };
+                    self.state = LexerState::DollarQuote { matched };
                 }
             }
             state => {
@@ -405,8 +433,9 @@ impl Lexer {
         }
     }
 
-    fn begin_dollar_quote(&mut self, end: Vec<u8>) {
-        self.state = LexerState::DollarQuote { end, matched: 0 };
+    fn begin_dollar_quote(&mut self) {
+        self.tag.push(b'$');
+        self.state = LexerState::DollarQuote { matched: 0 };
     }
 
     /// A part of a literal. What is not kept is searched.
@@ -449,6 +478,13 @@ static OF_WORDS: [u8; 256] = {
     }
     of_words
 };
+
+/// What follows the bytes that `are` such.
+#[inline]
+fn behind(text: &[u8], are: impl Fn(u8) -> bool) -> &[u8] {
+    let end = text.iter().position(|byte| !are(*byte));
+    &text[end.unwrap_or(text.len())..]
+}
 
 fn is_line_end(byte: u8) -> bool {
     matches!(byte, b'\n' | b'\r')

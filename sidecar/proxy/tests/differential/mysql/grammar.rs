@@ -64,6 +64,7 @@ pub(crate) fn session(seed: u64, features: &Features) -> MySqlSession {
     }
     let mut session = Session { logins, steps };
     avoid_documented(&mut session);
+    avoid_options_of_other_users(&mut session);
     avoid_long_data(&mut session);
     if features.engine == Engine::MySql {
         avoid_rows_of_calls(&mut session);
@@ -94,6 +95,21 @@ fn avoid_documented(session: &mut MySqlSession) {
             }
         }
         *messages = longer;
+    }
+}
+
+/// A change of the user forgets what a `COM_SET_OPTION` before it has set, see `Documented::ChangeOfUser`.
+fn avoid_options_of_other_users(session: &mut MySqlSession) {
+    let mut changes_later = vec![false; session.logins.len()];
+    for step in session.steps.iter_mut().rev() {
+        let Step::Send { client, messages, .. } = step else { continue };
+        for message in messages.iter_mut().rev() {
+            match message {
+                Command::ChangeUser { .. } => changes_later[*client] = true,
+                Command::SetOption(_) if changes_later[*client] => *message = Command::Ping,
+                _ => {}
+            }
+        }
     }
 }
 
