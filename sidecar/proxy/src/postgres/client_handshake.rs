@@ -44,8 +44,8 @@ pub struct ClientHandshake {
 
 enum HandshakeState {
     Startup { requests: u8 },
-    AwaitScram { request: StartupRequest, credentials: Arc<CredentialStore> },
-    AwaitProof { request: StartupRequest, first: ServerFirst },
+    AwaitScram { request: Box<StartupRequest>, credentials: Arc<CredentialStore> },
+    AwaitProof { request: Box<StartupRequest>, first: ServerFirst },
     Over,
 }
 
@@ -82,7 +82,7 @@ impl CredentialStore {
     }
 }
 
-type Outcome = HandshakeResult<StartupRequest>;
+type Outcome = HandshakeResult<Box<StartupRequest>>;
 
 impl ClientHandshake {
     pub fn new(auth: ClientAuth, credentials: Option<Arc<CredentialStore>>) -> Self {
@@ -96,7 +96,7 @@ impl ClientHandshake {
         Self { recent_logins: Some(recent_logins), nonce, ..self }
     }
 
-    fn wait(&mut self, state: HandshakeState) -> HandshakeStep<StartupRequest> {
+    fn wait(&mut self, state: HandshakeState) -> HandshakeStep<Box<StartupRequest>> {
         self.state = state;
         HandshakeStep::NeedInput
     }
@@ -176,7 +176,7 @@ impl ClientHandshake {
 
     fn scram(
         &mut self,
-        request: StartupRequest,
+        request: Box<StartupRequest>,
         credentials: Arc<CredentialStore>,
         input: &mut &[u8],
         out: &mut Vec<u8>,
@@ -202,7 +202,7 @@ impl ClientHandshake {
 
     fn proof(
         &mut self,
-        request: StartupRequest,
+        request: Box<StartupRequest>,
         first: ServerFirst,
         input: &mut &[u8],
         out: &mut Vec<u8>,
@@ -217,9 +217,9 @@ impl ClientHandshake {
 }
 
 impl ProtocolHandshake for ClientHandshake {
-    type Request = StartupRequest;
+    type Request = Box<StartupRequest>;
 
-    fn step(&mut self, input: &mut &[u8], out: &mut Vec<u8>) -> HandshakeStep<StartupRequest> {
+    fn step(&mut self, input: &mut &[u8], out: &mut Vec<u8>) -> HandshakeStep<Box<StartupRequest>> {
         next_step(|| self.advance(input, out))
     }
 

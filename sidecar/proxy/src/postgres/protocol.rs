@@ -128,7 +128,7 @@ fn credentials(settings: &Settings, by_tcp: bool) -> Result<Option<Arc<Credentia
 impl Protocol for Postgres {
     type Key = PostgresKey;
     type Handshake = ClientHandshake;
-    type Request = StartupRequest;
+    type Request = Box<StartupRequest>;
     type BackendState = BackendState;
     type Session = ClientSession;
     type Command = InternalCommand;
@@ -235,7 +235,7 @@ impl Protocol for Postgres {
         ClientHandshake::new(auth, credentials.clone()).with_caches(self.recent_logins.clone(), nonce)
     }
 
-    fn pool_key(&mut self, request: &StartupRequest) -> Result<PostgresKey, Refusal> {
+    fn pool_key(&mut self, request: &Box<StartupRequest>) -> Result<PostgresKey, Refusal> {
         let parameters = &request.parameters;
         if let Some(key) = self.recent_logins.key(parameters) {
             return Ok(key.clone());
@@ -297,7 +297,7 @@ impl Protocol for Postgres {
     fn greet_early(
         &mut self,
         key: &PostgresKey,
-        request: &mut StartupRequest,
+        request: &mut Box<StartupRequest>,
         cancel_token: CancelToken,
         out: &mut Vec<u8>,
     ) -> bool {
@@ -314,11 +314,11 @@ impl Protocol for Postgres {
 
     fn start_session(
         &self,
-        request: StartupRequest,
+        request: Box<StartupRequest>,
         acquired: AcquiredState,
         backend: &mut BackendState,
         to_server: &mut Vec<u8>,
-    ) -> Result<Box<ClientSession>, Box<StartFailed<StartupRequest>>> {
+    ) -> Result<Box<ClientSession>, Box<StartFailed<Box<StartupRequest>>>> {
         if self.reset == ResetPolicy::Always {
             backend.remains = Remains::Anything;
         }
@@ -341,7 +341,7 @@ impl Protocol for Postgres {
         Ok(InternalCommand::reset(context.transaction, time_limit, to_server)?)
     }
 
-    fn accepts(&self, backend: &BackendState, request: &StartupRequest) -> bool {
+    fn accepts(&self, backend: &BackendState, request: &Box<StartupRequest>) -> bool {
         let can_set = !backend.may_have_temporary || request.value("temp_buffers").is_none();
         can_set && (backend.custom_settings == 0 || backend.custom_settings == request.custom_settings())
     }

@@ -92,11 +92,11 @@ impl ClientSession {
 
     /// The same for a session of one transaction.
     pub fn begin_pooled(
-        request: StartupRequest,
+        request: Box<StartupRequest>,
         acquired: AcquiredState,
         backend: &mut BackendState,
         to_server: &mut Vec<u8>,
-    ) -> Result<Box<Self>, Box<StartFailed<StartupRequest>>> {
+    ) -> Result<Box<Self>, Box<StartFailed<Box<StartupRequest>>>> {
         let opening = match acquired {
             AcquiredState::Reset => Opening::set(&request, backend, to_server),
             AcquiredState::SameClient if !request.lacks_login_settings => {
@@ -241,7 +241,7 @@ impl ClientSession {
 }
 
 impl ProtocolSession for ClientSession {
-    type Request = StartupRequest;
+    type Request = Box<StartupRequest>;
     type BackendState = BackendState;
     type ResetContext = ResetContext;
 
@@ -371,7 +371,7 @@ impl ProtocolSession for ClientSession {
     fn detach(
         self: Box<Self>,
         backend: &mut BackendState,
-    ) -> SessionResult<Detached<StartupRequest, ResetContext>> {
+    ) -> SessionResult<Detached<Box<StartupRequest>, ResetContext>> {
         let digest = backend.parameters.digest();
         let release = self.released(backend)?;
         let Some(TransactionPooling { mut request, acquired, was_reported, lacks_login_settings, .. }) =

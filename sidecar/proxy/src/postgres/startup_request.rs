@@ -132,12 +132,19 @@ impl StartupParameters {
 }
 
 impl StartupRequest {
-    pub fn new(parameters: Arc<StartupParameters>) -> Self {
+    pub fn new(parameters: Arc<StartupParameters>) -> Box<Self> {
         let (changed, statements) = (Vec::new(), ClientStatements::default());
         let (lacks_login_settings, sent_digest, process_id) = (false, 0, None);
         let implied = Implied::default();
-        let mut request =
-            Self { parameters, changed, implied, lacks_login_settings, statements, sent_digest, process_id };
+        let mut request = Box::new(Self {
+            parameters,
+            changed,
+            implied,
+            lacks_login_settings,
+            statements,
+            sent_digest,
+            process_id,
+        });
         request.settings_changed();
         request
     }
@@ -289,7 +296,7 @@ impl StartupRequest {
     }
 }
 
-impl ProtocolRequest for StartupRequest {
+impl ProtocolRequest for Box<StartupRequest> {
     fn refuse(&self, refusal: &Refusal, out: &mut Vec<u8>) {
         refusal.write(out);
     }

@@ -11,7 +11,7 @@ use crate::protocol::{AcquiredState, PinState};
 /// The part of a session that only transaction pooling has.
 #[derive(Debug)]
 pub(super) struct TransactionPooling {
-    pub(super) request: StartupRequest,
+    pub(super) request: Box<StartupRequest>,
     pub(super) acquired: AcquiredState,
     pub(super) follower: SessionFollower,
     pub(super) pin: PinState,
@@ -29,7 +29,7 @@ pub(super) struct TransactionPooling {
 }
 
 impl TransactionPooling {
-    pub(super) fn new(request: StartupRequest, acquired: AcquiredState, backend: &BackendState) -> Self {
+    pub(super) fn new(request: Box<StartupRequest>, acquired: AcquiredState, backend: &BackendState) -> Self {
         Self {
             ends_with_client: request.ends_with_client(),
             request,

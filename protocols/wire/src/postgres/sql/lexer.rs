@@ -204,10 +204,9 @@ impl Lexer {
     #[inline]
     fn byte(&mut self, byte: u8, emit: &mut impl FnMut(Token<'_>)) {
         match self.state {
-            LexerState::Plain => self.plain(byte, emit),
+            LexerState::Plain | LexerState::Number => self.plain(byte, emit),
             LexerState::Word if is_of_word(byte) => self.keep(byte.to_ascii_lowercase()),
             LexerState::Word => self.end_word(byte, emit),
-            LexerState::Number => self.plain(byte, emit),
             LexerState::Literal(quote) => self.in_literal(quote, byte),
             LexerState::LineComment if is_line_end(byte) => self.state = LexerState::Plain,
             LexerState::LineComment => {}

@@ -18,7 +18,7 @@ fn step(
     handshake: &mut ClientHandshake,
     mut input: &[u8],
     out: &mut Vec<u8>,
-) -> HandshakeStep<StartupRequest> {
+) -> HandshakeStep<Box<StartupRequest>> {
     handshake.step(&mut input, out)
 }
 
@@ -97,7 +97,7 @@ fn log_in(
     credentials: &Arc<CredentialStore>,
     user: &str,
     password: &[u8],
-) -> (HandshakeStep<StartupRequest>, Result<(), Error>) {
+) -> (HandshakeStep<Box<StartupRequest>>, Result<(), Error>) {
     let login = PostgresLogin {
         startup: Vec::new(),
         user: user.to_owned(),

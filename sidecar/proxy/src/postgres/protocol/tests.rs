@@ -39,7 +39,7 @@ fn key(user: &str, database: &str) -> PostgresKey {
     PostgresKey::new(user, database)
 }
 
-fn request(parameters: &[(&str, &str)]) -> StartupRequest {
+fn request(parameters: &[(&str, &str)]) -> Box<StartupRequest> {
     let mut bytes = Vec::new();
     encode_startup(&mut bytes, parameters).unwrap();
     match read_startup(&mut &bytes[..]).unwrap() {

@@ -17,7 +17,7 @@ use crate::postgres::transaction_pooling::{MAX_QUERIES, NOT_READABLE};
 
 mod settings;
 
-fn request(settings: &[(&str, &str)]) -> StartupRequest {
+fn request(settings: &[(&str, &str)]) -> Box<StartupRequest> {
     let mut bytes = Vec::new();
     encode_startup(&mut bytes, &[&[("user", "app")], settings].concat()).unwrap();
     match read_startup(&mut &bytes[..]).unwrap() {

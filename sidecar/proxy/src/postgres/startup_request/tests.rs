@@ -3,7 +3,7 @@ use ciphertoll_wire::postgres::startup::encode_startup;
 
 use super::*;
 
-fn request(parameters: &[(&str, &str)]) -> Result<StartupRequest, Refusal> {
+fn request(parameters: &[(&str, &str)]) -> Result<Box<StartupRequest>, Refusal> {
     let mut bytes = Vec::new();
     encode_startup(&mut bytes, parameters).unwrap();
     match read_startup(&mut &bytes[..]).unwrap() {

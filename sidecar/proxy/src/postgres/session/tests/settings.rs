@@ -13,7 +13,7 @@ fn connection(base: &[(&str, &str)]) -> BackendState {
 
 /// A session of this client, and what is sent first.
 fn begin_pooled(
-    request: StartupRequest,
+    request: Box<StartupRequest>,
     acquired: AcquiredState,
     known: &mut BackendState,
 ) -> (Box<ClientSession>, String) {
@@ -27,7 +27,7 @@ fn logged_in(
     settings: &[(&str, &str)],
     reports: &[(&str, &str)],
     known: &mut BackendState,
-) -> StartupRequest {
+) -> Box<StartupRequest> {
     let (mut session, _) = begin_pooled(request(settings), AcquiredState::Reset, known);
     let processed = session.process_server(&answered(None, reports), known).unwrap();
     assert!(matches!(processed.settings_result, SettingsResult::Applied), "{processed:?}");
