@@ -210,10 +210,10 @@ impl Generator<'_> {
 
     /// A few steps of one client, with others in between.
     fn scene(&mut self, client: usize, steps: &mut Vec<Step<Command>>) {
-        if self.features.parts.has(Part::Statements) && self.random.percent(12) {
+        if self.features.parts.has(Part::Statements) && self.random.percent(18) {
             return self.life_of_statement(client, steps);
         }
-        if self.random.percent(12) {
+        if self.random.percent(18) {
             return self.story(client, steps);
         }
         let mut batches = match self.random.below(10) {

@@ -19,7 +19,8 @@ pub(crate) fn restore_all() -> String {
     format!(
         "DROP VIEW IF EXISTS w; DROP TABLE IF EXISTS t, u, x, u2, made; DROP PROCEDURE IF EXISTS two; \
          DROP PROCEDURE IF EXISTS cursors; DROP PROCEDURE IF EXISTS fails; DROP PROCEDURE IF EXISTS works; \
-         DROP PROCEDURE IF EXISTS gives; DROP PROCEDURE IF EXISTS saves; DROP FUNCTION IF EXISTS plus; \
+         DROP PROCEDURE IF EXISTS gives; DROP PROCEDURE IF EXISTS saves; \
+         DROP PROCEDURE IF EXISTS turns_off; DROP PROCEDURE IF EXISTS turns_off_and_fails; DROP FUNCTION IF EXISTS plus; \
          CREATE TABLE t (id INT AUTO_INCREMENT PRIMARY KEY, v VARCHAR(50), n BIGINT) ENGINE=InnoDB; \
          CREATE TABLE u (a INT, b VARCHAR(50)) ENGINE=InnoDB; \
          CREATE VIEW w AS SELECT id, v FROM t; \
@@ -31,6 +32,9 @@ pub(crate) fn restore_all() -> String {
          CREATE PROCEDURE works() BEGIN INSERT INTO t(v) VALUES ('works'); START TRANSACTION; \
          INSERT INTO u VALUES (7, 'works'); END; \
          CREATE PROCEDURE saves() SAVEPOINT a; \
+         CREATE PROCEDURE turns_off() SET autocommit = 0; \
+         CREATE PROCEDURE turns_off_and_fails() BEGIN SET autocommit = 0; \
+         SIGNAL SQLSTATE '45000' SET MESSAGE_TEXT = 'fails'; END; \
          CREATE PROCEDURE gives(IN i INT, OUT o INT) BEGIN SET o = i + 1; END; \
          {ROWS}"
     )

@@ -290,6 +290,65 @@ pub(crate) const STORIES: &[(Feature, &[&[&str]])] = &[
             &["SELECT 'text' AS t", "SELECT v FROM t WHERE id = 1"],
         ],
     ),
+    (
+        F::Setting,
+        &[
+            &[
+                "SET time_zone = '+05:00'",
+                "SET net_write_timeout = 77",
+                "SET time_zone = '+05:00', nonsense = 1",
+            ],
+            &["SELECT 1", "SELECT nope", "SET net_write_timeout = 79, time_zone = 'nonsense'"],
+            &["SELECT @@time_zone, @@net_write_timeout"],
+        ],
+    ),
+    (
+        F::Autocommit,
+        &[
+            &["SET autocommit = 0", "CALL turns_off()", "CALL turns_off_and_fails()"],
+            &["INSERT INTO u VALUES (5, 'five')"],
+            &["ROLLBACK"],
+            &["SELECT a, b FROM u ORDER BY a", "SELECT @@autocommit"],
+        ],
+    ),
+    (
+        F::Isolation,
+        &[
+            &[
+                "SET SESSION TRANSACTION READ ONLY",
+                "SET TRANSACTION READ ONLY",
+                "SET TRANSACTION ISOLATION LEVEL SERIALIZABLE",
+            ],
+            &["SELECT @@tx_isolation, @@tx_read_only", "INSERT INTO u VALUES (5, 'five')"],
+        ],
+    ),
+    (F::Variable, &[&["SET @a = 1", "CALL gives(1, @a)", "SELECT @a := 5"], &["SELECT @a, @b"]]),
+    (
+        F::Temporary,
+        &[
+            &["CREATE TEMPORARY TABLE tt(a INT)", "CREATE TEMPORARY TABLE IF NOT EXISTS tt AS SELECT 1 AS a"],
+            &["INSERT INTO tt VALUES (1)", "SELECT COUNT(*) FROM tt"],
+        ],
+    ),
+    (F::Lock, &[&["SELECT GET_LOCK('l', 0)"], &["SELECT RELEASE_LOCK('l')"]]),
+    (F::Lock, &[&["LOCK TABLES t READ"], &["SELECT COUNT(*) FROM u", "UNLOCK TABLES"]]),
+    (F::Database, &[&["USE information_schema", "USE nope"], &["SELECT DATABASE()"]]),
+    (
+        F::LastId,
+        &[
+            &[
+                "INSERT INTO t(v) VALUES ('key')",
+                "SELECT LAST_INSERT_ID(88)",
+                "UPDATE t SET n = LAST_INSERT_ID(77) WHERE id = 1",
+            ],
+            &["SELECT 1", "SELECT nope"],
+            &["SELECT LAST_INSERT_ID()"],
+        ],
+    ),
+    (
+        F::SqlPrepare,
+        &[&["PREPARE ps FROM 'SELECT 1'"], &["EXECUTE ps", "DEALLOCATE PREPARE ps"], &["EXECUTE ps"]],
+    ),
 ];
 
 /// Texts that change what statements mean.

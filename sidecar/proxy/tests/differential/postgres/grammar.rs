@@ -154,7 +154,7 @@ impl Generator<'_> {
         if self.features.parts.has(Part::Extended) && self.random.percent(20) {
             return self.life_of_statement(client, steps);
         }
-        if self.random.percent(12) {
+        if self.random.percent(18) {
             return self.story(client, steps);
         }
         let mut messages = match self.random.below(10) {
@@ -211,11 +211,23 @@ impl Generator<'_> {
             if self.features.parts.has(Part::Admin) && self.random.percent(50) {
                 steps.push(Step::Admin((*self.random.pick(ADMIN)).to_owned()));
             } else {
-                let messages = match self.random.below(6) {
-                    // It fails; without a name it ends the statement all the same.
-                    0 => {
-                        let sql = "SELECT nope".to_owned();
-                        vec![Frontend::Parse { name: name.clone(), sql, types: Vec::new() }, Frontend::Sync]
+                let failing = |name: &str| Frontend::Parse {
+                    name: name.to_owned(),
+                    sql: "SELECT nope".to_owned(),
+                    types: Vec::new(),
+                };
+                let messages = match self.random.below(8) {
+                    // Without a name it ends the statement all the same.
+                    0 => vec![failing(&name), Frontend::Sync],
+                    // The server skips what follows.
+                    6 => {
+                        let sql = "SELECT 'other'".to_owned();
+                        let other = Frontend::Parse { name: name.clone(), sql, types: Vec::new() };
+                        let close = Frontend::CloseStatement(name.clone());
+                        vec![failing("s3"), close, other, Frontend::Sync]
+                    }
+                    7 => {
+                        vec![Frontend::Query(format!("BEGIN; SELECT nope; DEALLOCATE \"{name}\"; ROLLBACK"))]
                     }
                     1 => vec![Frontend::Query(self.use_by_sql(&name))],
                     _ if has_constants && self.random.percent(60) => {

@@ -359,6 +359,53 @@ pub(crate) const STORIES: &[(Feature, &[&[&str]])] = &[
             &["SELECT pg_advisory_unlock(1)"],
         ],
     ),
+    (F::Notify, &[&["LISTEN c"], &["NOTIFY c, 'payload'", "UNLISTEN c; NOTIFY c"]]),
+    (
+        F::Hold,
+        &[
+            &["DECLARE c CURSOR WITH HOLD FOR SELECT id FROM t ORDER BY id"],
+            &["FETCH 1 FROM c", "CLOSE c"],
+            &["FETCH ALL FROM c"],
+        ],
+    ),
+    (
+        F::Setting,
+        &[
+            &[
+                "SET work_mem = '5MB'",
+                "SET extra_float_digits = 0",
+                "SET bytea_output = 'escape'",
+                "BEGIN; SET work_mem = '6MB'; SAVEPOINT a; SET work_mem = '7MB'; ROLLBACK TO a; COMMIT",
+                "SET work_mem = '5MB'; SELECT nope",
+            ],
+            &["SELECT 1", "SELECT nope", "RESET work_mem", "BEGIN; SET work_mem = '8MB'; ROLLBACK"],
+            &["SELECT current_setting('work_mem'), f, '\\\\'::bytea FROM t WHERE id = 1"],
+        ],
+    ),
+    (
+        F::Discard,
+        &[
+            &["SET work_mem = '5MB'", "PREPARE s1 AS SELECT 'sql'", "SET TimeZone = 'America/New_York'"],
+            &["DISCARD ALL", "BEGIN; DISCARD ALL", "SELECT 1/0; DISCARD ALL"],
+            &["SHOW work_mem", "EXECUTE s1", "SHOW TimeZone"],
+        ],
+    ),
+    (
+        F::Temporary,
+        &[
+            &["CREATE TEMP TABLE tt(a int)", "SELECT 1 AS a INTO TEMP tt", "CREATE TABLE pg_temp.tt(a int)"],
+            &["INSERT INTO tt VALUES (1)", "SELECT count(*) FROM tt"],
+        ],
+    ),
+    (
+        F::TwoPhase,
+        &[
+            &["BEGIN"],
+            &["INSERT INTO u VALUES (5, 'five')"],
+            &["PREPARE TRANSACTION 'x'"],
+            &["COMMIT PREPARED 'x'", "ROLLBACK PREPARED 'x'"],
+        ],
+    ),
 ];
 
 /// What it means depends on settings.
