@@ -448,7 +448,7 @@ impl<N> BackendModel<N> {
             _ if self.spare_ready > 0 => {
                 self.spare_ready -= 1;
                 if self.skip == Skip::PerhapsToSync {
-                    self.skip = Skip::None;
+                    (self.skip, self.batch) = (Skip::None, ImplicitTransaction::Ended);
                 }
             }
             _ if self.doubt.is_none() => self.give_up(UNSOLICITED),

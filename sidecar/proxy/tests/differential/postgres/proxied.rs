@@ -251,6 +251,13 @@ fn steal(
             return Err(failure(Kind::Stuck, signature));
         }
     }
+    // One that a client seems to hold is not waited for: if the proxy lets it go, the client misses what it had there.
+    if served < route.plan.pool_size {
+        match begin(route, user, served, Instant::now() + POLL, |_| false) {
+            Begun::Yes => served += 1,
+            Begun::Gone | Begun::TooMany => route.thieves[served] = None,
+        }
+    }
     for thief in route.thieves.iter_mut().take(served) {
         if thief.as_mut().and_then(|thief| end(thief, leaves)).is_none() {
             return Err(failure(Kind::Stuck, "another client's transaction does not end".to_owned()));

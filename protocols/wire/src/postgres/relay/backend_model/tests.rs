@@ -122,6 +122,20 @@ fn a_failed_copy_may_have_ignored_a_sync() {
 }
 
 #[test]
+fn the_sync_behind_failing_data_ends_its_batch() {
+    for turns in [
+        [("PBEd", "12G"), ("S", "eZ")],
+        [("PBE", "12G"), ("dS", "eZ")],
+        [("PBE", "12G"), ("dS", "EZ")],
+        [("PBEdS", "12GeZ"), ("", "")],
+    ] {
+        assert_eq!(outlook(&turns), Outlook::Clean, "{turns:?}");
+        let model = run(&turns);
+        assert!(model.is_between_batches(), "{turns:?}");
+    }
+}
+
+#[test]
 fn memory_is_limited_and_data_are_not() {
     let mut model = run(&[("Q", "G")]);
     for _ in 0..10 * MAX_SENT {
