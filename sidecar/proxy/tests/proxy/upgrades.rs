@@ -37,6 +37,10 @@ impl Successor {
     /// Stops it, and waits until it has ended.
     pub(crate) fn stop(self) {
         kill(self.0, Signal::SIGTERM).expect("it runs");
+        self.await_end();
+    }
+
+    fn await_end(&self) {
         // This process is not its parent and cannot wait for it.
         let stat = format!("/proc/{}/stat", self.0);
         await_that("it ends", || fs::read_to_string(&stat).map_or(true, |stat| stat.contains(") Z ")));
@@ -82,6 +86,8 @@ pub(crate) fn upgrade_twice(process: &mut Process, exchange: impl Fn(&str) -> St
         let second = Successor::of(process);
         served(CLIENTS / 4);
         is_over.store(true, Ordering::Relaxed);
+        // When its last client has left. Until then it must not be killed: one may still wait for its answer.
+        first.await_end();
         second
     });
     assert!(count.into_inner() >= CLIENTS);
