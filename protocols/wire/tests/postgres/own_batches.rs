@@ -89,6 +89,10 @@ fn a_close_behind_a_text_that_begins_a_copy_reaches_the_server() {
     assert!(fixture.follow.is_waiting());
     fixture.down(&message(b'G', &[0, 0, 1, 0, 0]), 1000);
     assert_eq!(fixture.continue_client(), close("s"), "the server ends the session with an error");
+    // Nothing asks the server to answer the first one.
+    let mut fixture = Fixture::default();
+    assert_eq!(fixture.up(&[close("s"), close("s")].concat(), 1000), close("s"));
+    assert!(!fixture.follow.is_waiting());
     // The text was another one: the client needs no connection for it.
     let mut fixture = Fixture::default();
     fixture.up(&[query("SELECT 1"), close("s")].concat(), 1000);

@@ -74,8 +74,8 @@ impl Followed<'_> {
                     && is_quiet_close(header, input)
                     && model.is_between_batches() =>
             {
-                let is_idle = model.current().is_none();
-                return Ok(if is_idle { MessageAction::NeedInput } else { self.wait() });
+                let may_copy = model.newest_first().any(|sent| sent.kind == SentKind::Query);
+                return Ok(if may_copy { self.wait() } else { MessageAction::NeedInput });
             }
             kind::CLOSE => return Ok(begin_close(header, input)),
             _ => {}
