@@ -193,7 +193,7 @@ fn a_command_whose_settings_are_refused_gets_the_error() {
         let taken = session.refuse_command(&Refusal::settings_failed(&error), input, &mut out);
         assert_eq!(taken, expected);
         assert_eq!(out, if taken.is_some_and(|bytes| bytes > 0) { refusal.clone() } else { Vec::new() });
-        // It has not the client's settings, so it is not kept for the client.
+        // It lacks the client's settings, so it is not kept for the client.
         let detached = session.detach(&mut backend).unwrap();
         assert!(matches!(detached.release, Release::Close(_)), "{:?}", detached.release);
         request = detached.request.unwrap();

@@ -166,7 +166,7 @@ fn is_error(message: &Message, states: &[&str]) -> bool {
         && message.field(b'C').is_some_and(|state| states.iter().any(|known| *known == state))
 }
 
-/// Whether only an error differs, of which the server shows one about parameters, and the proxy one about tables.
+/// Whether only an error differs: the server's is about parameters, the proxy's about tables.
 fn differ_in_error(direct: &[Message], proxied: &[Message]) -> bool {
     const OF_PARAMETERS: [&str; 5] = ["08P01", "22P02", "22P03", "22021", "42601"];
     // The last one: that the transaction has failed, in which a statement cannot be prepared again.
