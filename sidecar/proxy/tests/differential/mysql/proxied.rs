@@ -240,6 +240,14 @@ fn steal(
             break;
         }
     }
+    // One that a client holds is not waited for: if the proxy lets it go, the client misses what it had there.
+    if served < site.routes[route].plan.pool_size {
+        if begin(site, route, served, Instant::now() + POLL, record, pins_before) {
+            served += 1;
+        } else {
+            site.routes[route].thieves[served] = None;
+        }
+    }
     let user = site.user.clone();
     for thief in site.routes[route].thieves.iter_mut().take(served) {
         if thief.as_mut().and_then(|thief| end(thief, &user, leaves)).is_none() {
