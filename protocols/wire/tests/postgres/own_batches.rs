@@ -82,13 +82,16 @@ fn within_a_transaction_a_statement_with_another_meaning_is_prepared_behind_data
 }
 
 #[test]
-fn a_close_behind_a_text_that_begins_a_copy_reaches_the_server() {
-    let mut fixture = Fixture::default();
-    let text = query("COPY t FROM STDIN");
-    assert_eq!(fixture.up(&[text.clone(), close("s")].concat(), 1000), text);
-    assert!(fixture.follow.is_waiting());
-    fixture.down(&message(b'G', &[0, 0, 1, 0, 0]), 1000);
-    assert_eq!(fixture.continue_client(), close("s"), "the server ends the session with an error");
+fn a_close_behind_a_command_that_begins_a_copy_reaches_the_server() {
+    let sql = "COPY t FROM STDIN";
+    let batch = [parse("", sql), execute(""), sync()].concat();
+    for (text, before) in [(query(sql), ""), (batch, "12")] {
+        let mut fixture = Fixture::default();
+        assert_eq!(fixture.up(&[text.clone(), close("s")].concat(), 1000), text);
+        assert!(fixture.follow.is_waiting());
+        fixture.down(&[answers(before), message(b'G', &[0, 0, 1, 0, 0])].concat(), 1000);
+        assert_eq!(fixture.continue_client(), close("s"), "the server ends the session with an error");
+    }
     // Nothing asks the server to answer the first one.
     let mut fixture = Fixture::default();
     assert_eq!(fixture.up(&[close("s"), close("s")].concat(), 1000), close("s"));

@@ -68,14 +68,15 @@ impl Followed<'_> {
             kind::BIND => return self.begin_bind(header, input, parameters, model),
             kind::DESCRIBE => return self.begin_describe(header, input, parameters, model),
             kind::EXECUTE => return Ok(self.begin_execute(header, input)),
-            // Until something follows, the client needs no connection for it. A text before it may yet begin a COPY.
+            // Until something follows, the client needs no connection for it. A command before it may yet begin a COPY.
             kind::CLOSE
                 if input.len() == HEADER_BYTES + header.payload_bytes
                     && is_quiet_close(header, input)
                     && model.is_between_batches() =>
             {
-                let may_copy = model.newest_first().any(|sent| sent.kind == SentKind::Query);
-                return Ok(if may_copy { self.wait() } else { MessageAction::NeedInput });
+                let may_copy = |kind: SentKind| matches!(kind, SentKind::Query | SentKind::Execute);
+                let is_behind_copy = model.newest_first().any(|sent| may_copy(sent.kind));
+                return Ok(if is_behind_copy { self.wait() } else { MessageAction::NeedInput });
             }
             kind::CLOSE => return Ok(begin_close(header, input)),
             _ => {}
