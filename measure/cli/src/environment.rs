@@ -183,7 +183,7 @@ impl ClientEnvironment<'_> {
 
 /// The name of the TLS version in OpenSSL, libpq and MySQL clients.
 fn version(tls: &TlsSpec) -> &'static str {
-    match tls.version {
+    match tls.parameters.version {
         TlsVersion::Tls10 => "TLSv1",
         TlsVersion::Tls11 => "TLSv1.1",
         TlsVersion::Tls12 => "TLSv1.2",

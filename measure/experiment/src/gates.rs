@@ -100,18 +100,24 @@ fn check_negotiated(cell: &Cell, leg: &Leg) -> Result<(), VoidReason> {
     };
     let handshake = |resumed: bool| if resumed { "resumed" } else { "full" }.to_owned();
     let mut pairs = vec![
-        pair(Some(tls.version.label()), Some(leg.tls_version.as_deref().unwrap_or(NO_TLS)), NO_TLS),
+        pair(
+            Some(tls.parameters.version.label()),
+            Some(leg.tls_version.as_deref().unwrap_or(NO_TLS)),
+            NO_TLS,
+        ),
         pair(tls.key.map(ServerKey::label), leg.key.as_deref(), "no key"),
         (handshake(resumes), handshake(leg.resumed == Some(true))),
     ];
     // Other keys leave the scheme open, and so its label.
     let scheme = tls.key.filter(|key| key.is_ml_dsa() && !resumes).map(ServerKey::label);
     pairs.extend(scheme.map(|scheme| pair(Some(scheme), leg.signature.as_deref(), "no signature")));
-    pairs.extend(tls.suite.map(|suite| pair(Some(suite.iana()), leg.suite.as_deref(), "no suite")));
+    pairs
+        .extend(tls.parameters.suite.map(|suite| pair(Some(suite.iana()), leg.suite.as_deref(), "no suite")));
     // Before TLS 1.3 a resumed session exchanges no keys.
-    let exchanges_keys = !resumes || tls.version == TlsVersion::Tls13;
+    let exchanges_keys = !resumes || tls.parameters.version == TlsVersion::Tls13;
     pairs.extend(
-        tls.group
+        tls.parameters
+            .group
             .map(|group| pair(exchanges_keys.then_some(group.label()), leg.group.as_deref(), "no group")),
     );
     // A resumed session sends no certificate, and not every driver reports the chain.
@@ -119,7 +125,8 @@ fn check_negotiated(cell: &Cell, leg: &Leg) -> Result<(), VoidReason> {
     pairs.extend(
         chains.map(|(planned, observed)| (format!("chain of {planned}"), format!("chain of {observed}"))),
     );
-    let library = pair(Some(tls.library.label()), leg.library.as_deref().filter(|_| native), "no library");
+    let library =
+        pair(Some(tls.parameters.library.label()), leg.library.as_deref().filter(|_| native), "no library");
     let by = |library: String| {
         if library == TlsLibrary::OpenSsl.label() { String::new() } else { format!("by {library}") }
     };

@@ -154,16 +154,13 @@ pub(crate) fn usable_ports(spec: &TrialSpec) -> Option<u64> {
 
 fn context_source(tls: &TlsSpec) -> Result<ContextSource, Error> {
     let settings = Settings {
-        library: tls.library,
-        version: tls.version,
+        parameters: tls.parameters,
         verification: tls.verification,
         anchors: match (&tls.ca_file, tls.ctx) {
             (None, _) => TrustAnchors::System,
             (Some(file), Ctx::PerConnectSystemCa) => TrustAnchors::FileAndSystem(file.clone()),
             (Some(file), Ctx::PerConnect | Ctx::Shared) => TrustAnchors::File(file.clone()),
         },
-        suite: tls.suite,
-        group: tls.group,
         security_level: tls.security_level,
         resumption: resumption(tls),
         peer: PeerName::from(tls.server_name.as_str()),
@@ -195,7 +192,8 @@ pub(crate) fn get_sessions(spec: &TrialSpec, dialer: &Dialer) -> Result<(), Erro
     else {
         return Ok(());
     };
-    let clients = if tls.version == TlsVersion::Tls13 { usize::from(spec.clients.count()) } else { 1 };
+    let clients =
+        if tls.parameters.version == TlsVersion::Tls13 { usize::from(spec.clients.count()) } else { 1 };
     let dialer = &Dialer { transport: Transport::BLOCKING, ..dialer.clone() };
     let threads = clients.min(MOST_VISITORS);
     thread::scope(|scope| {

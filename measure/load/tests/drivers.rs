@@ -19,8 +19,7 @@ use ciphertoll_load::driver::{
 use ciphertoll_load::{Error, LoadProcess, work};
 use ciphertoll_model::{
     Auth, Clients, Ctx, Dataset, Engine, FailureOrigin, LoadMessage, QueryLanguage, Scale, SecurityLevel,
-    ServerKey, ServerLevel, TlsLibrary, TlsSpec, TlsStart, TlsVersion, TrialPace, TrialResult, TrialSpec,
-    Verification, Workload,
+    ServerKey, ServerLevel, TlsParameters, TlsSpec, TlsVersion, TrialPace, TrialResult, TrialSpec, Workload,
 };
 use ciphertoll_testing::{missing, no_server};
 use libtest_mimic::{Arguments, Trial};
@@ -293,19 +292,9 @@ impl Fixture {
             database: Some(self.server.database().to_owned()),
             startup: Vec::new(),
             documents: None,
-            tls: (way == Way::Tls).then(|| TlsSpec {
-                version: TlsVersion::Tls13,
-                ca_file: Some(self.server.ca_file()),
-                verification: Verification::Full,
-                server_name: self.server.server_name().to_owned(),
-                ctx: Ctx::PerConnect,
-                start: TlsStart::Requested,
-                suite: None,
-                group: None,
-                security_level: SecurityLevel::Default,
-                resumption: ciphertoll_model::Resumption::Never,
-                library: TlsLibrary::OpenSsl,
-                identity: None,
+            tls: (way == Way::Tls).then(|| {
+                let parameters = TlsParameters::new(TlsVersion::Tls13);
+                TlsSpec::new(parameters, Some(self.server.ca_file()), self.server.server_name())
             }),
             work: work(self.engine, workload, scale, None),
             pace: TrialPace::Closed,

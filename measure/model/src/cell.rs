@@ -132,7 +132,7 @@ impl Cell {
             Path::Unix => "load hosts have no unix socket of the server",
             Path::Tunnel(_) => "a tunnel begins on this machine, and the clients are on load hosts",
             Path::Proxy(_) => "a proxy runs on this machine, and the clients are on load hosts",
-            Path::Tls(tls) if tls.library == TlsLibrary::OpenSsl35 => {
+            Path::Tls(tls) if tls.parameters.library == TlsLibrary::OpenSsl35 => {
                 "load hosts have no OpenSSL 3.5 of ciphertoll: their clients use the OpenSSL of the host"
             }
             _ if matches!(link, Link::Emulated(_)) => {
@@ -177,7 +177,7 @@ impl Cell {
         } else if tls.is_some_and(|tls| tls.key.is_some()) {
             format!(
                 "the certificate of {name} cannot be chosen: write {}",
-                tls.map_or("", |tls| tls.version.label())
+                tls.map_or("", |tls| tls.parameters.version.label())
             )
         } else if tls.is_some_and(|tls| tls.chain.is_some()) {
             format!("the certificates of {name} cannot be chosen: leave out +chain")
@@ -191,7 +191,7 @@ impl Cell {
             format!("the URL of {name} requires TLS; {} measures plaintext, too", url.compare_option())
         } else if matches!(path, Path::Unix) != matches!(url.place, UrlPlace::Socket(_)) {
             format!("the URL of {name} is for either TCP or a unix socket: use one URL for each")
-        } else if tls.is_some_and(|tls| tls.library == TlsLibrary::Rustls)
+        } else if tls.is_some_and(|tls| tls.parameters.library == TlsLibrary::Rustls)
             && url.tls.verification() != Verification::Full
         {
             "rustls always verifies CA and name, and the URL asks for less".to_owned()
@@ -256,7 +256,7 @@ impl Cell {
         let resumes = tls.resumption != Resumption::Never;
         let reason = if shows_one && *auth == Auth::Cert {
             "auth=cert presents a client certificate already: leave out +mtls"
-        } else if resumes && tls.library == TlsLibrary::Rustls && *ctx != Some(Ctx::Shared) {
+        } else if resumes && tls.parameters.library == TlsLibrary::Rustls && *ctx != Some(Ctx::Shared) {
             "rustls resumes sessions within one context only: use ctx=shared"
         } else {
             return None;

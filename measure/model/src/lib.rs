@@ -42,8 +42,8 @@ pub use absence::Absence;
 pub use cell::{Arm, Cell, CellId, Skipped, Treatment};
 pub use ciphertoll_vocabulary::{
     AddressFamily, Conninfo, Engine, Group, Identity, Legacy, Phase, QueryLanguage, ReadPreference,
-    SecurityLevel, ServerKey, SqlUrl, Suite, TargetSession, TlsLibrary, TlsVersion, Verification,
-    parse_with_unit,
+    SecurityLevel, ServerKey, SqlUrl, Suite, TargetSession, TlsLibrary, TlsParameters, TlsVersion,
+    Verification, parse_with_unit,
 };
 pub use environment::{ConnectedHost, CryptoInstruction, Environment, HostRole};
 pub use event::{

@@ -139,7 +139,7 @@ fn unprepared(cell: &Cell, prepare: Prepare) -> Option<String> {
 }
 
 fn refused(cell: &Cell, refusals: &[Refusal]) -> Option<String> {
-    let transport = Refused::Transport(cell.treatment.path.as_tls().map(|tls| tls.version));
+    let transport = Refused::Transport(cell.treatment.path.as_tls().map(|tls| tls.parameters.version));
     let name = cell.treatment.server.short_name();
     let concerns = |refusal: &&Refusal| {
         refusal.server == name && (refusal.what == transport || refusal.what == Refused::Everything)

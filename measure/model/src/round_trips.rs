@@ -188,7 +188,7 @@ fn of_handshake(peer: &ServerProperties<'_>, tls: TlsPath) -> Option<u32> {
     if !peer.engine.is_mysql_family() && tls.resumption != Resumption::Never {
         return None;
     }
-    let handshake = match (tls.version, tls.resumption) {
+    let handshake = match (tls.parameters.version, tls.resumption) {
         // Resumption saves a signature, but no round trip.
         (TlsVersion::Tls13, _) => 1 + u32::from(asks_again(peer, tls)?),
         (_, Resumption::Never) => 2,
@@ -218,7 +218,7 @@ fn of_long_flight(peer: &ServerProperties<'_>, tls: TlsPath) -> Option<u32> {
 /// 17 and MySQL 9.7 reject.
 fn asks_again(peer: &ServerProperties<'_>, tls: TlsPath) -> Option<bool> {
     // With a single group offered, the key share matches or the handshake fails.
-    if tls.group.is_some() {
+    if tls.parameters.group.is_some() {
         return Some(false);
     }
     peer.hello_retry.or_else(|| match peer.engine {

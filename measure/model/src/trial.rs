@@ -6,8 +6,8 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use ciphertoll_vocabulary::{
-    AddressFamily, Engine, Group, Identity, Legacy, NegotiatedNames, Phase, SecurityLevel, Suite, TlsLibrary,
-    TlsVersion, Verification,
+    AddressFamily, Engine, Identity, Legacy, NegotiatedNames, Phase, SecurityLevel, TlsParameters,
+    Verification,
 };
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -113,7 +113,8 @@ pub enum Endpoint {
 /// A client's TLS settings.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TlsSpec {
-    pub version: TlsVersion,
+    #[serde(flatten)]
+    pub parameters: TlsParameters,
     /// The CA file that verifies the server; the system's CAs if absent.
     pub ca_file: Option<PathBuf>,
     #[serde(default)]
@@ -123,21 +124,31 @@ pub struct TlsSpec {
     pub ctx: Ctx,
     #[serde(default)]
     pub start: TlsStart,
-    /// The only suite offered; the library's defaults if absent.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub suite: Option<Suite>,
-    /// The only group offered; the library's defaults if absent.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub group: Option<Group>,
     #[serde(default)]
     pub resumption: Resumption,
     /// A weak key or old version requires a lowered security level.
     #[serde(default, rename = "strength")]
     pub security_level: SecurityLevel,
-    #[serde(default)]
-    pub library: TlsLibrary,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub identity: Option<Identity>,
+}
+
+impl TlsSpec {
+    /// A context per connect, full verification and full handshakes, as drivers do by default.
+    #[must_use]
+    pub fn new(parameters: TlsParameters, ca_file: Option<PathBuf>, server_name: &str) -> Self {
+        Self {
+            parameters,
+            ca_file,
+            verification: Verification::Full,
+            server_name: server_name.to_owned(),
+            ctx: Ctx::PerConnect,
+            start: TlsStart::Requested,
+            resumption: Resumption::Never,
+            security_level: SecurityLevel::Default,
+            identity: None,
+        }
+    }
 }
 
 /// What one operation does.

@@ -2,8 +2,8 @@
 
 use ciphertoll_model::{
     AtRest, Cell, ClientCertificate, ConnectionUse, Ctx, Factor, FindAny, OpenVpnCipher, Path, PoolMode,
-    Proxy, ProxyFront, Resumption, ServerKey, SshSession, SshTunnel, TlsLibrary, TlsPath, TlsStart,
-    TlsVersion, Tunnel, Workload,
+    Proxy, ProxyFront, Resumption, ServerKey, SshSession, SshTunnel, TlsLibrary, TlsStart, TlsVersion,
+    Tunnel, Workload,
 };
 
 use crate::names;
@@ -123,8 +123,8 @@ fn detail_list(cell: &Cell, rows: &[Factor], naming: Naming) -> Vec<String> {
         && named(Factor::Path)
     {
         details.extend(tls.key.map(|key| certificate(key).to_owned()));
-        details.extend(tls.suite.map(|suite| suite.label().to_owned()));
-        details.extend(tls.group.map(|group| format!("group {group}")));
+        details.extend(tls.parameters.suite.map(|suite| suite.label().to_owned()));
+        details.extend(tls.parameters.group.map(|group| format!("group {group}")));
         details.extend(match tls.resumption {
             Resumption::Never => None,
             Resumption::Always => Some("resumed".to_owned()),
@@ -137,7 +137,10 @@ fn detail_list(cell: &Cell, rows: &[Factor], naming: Naming) -> Vec<String> {
             TlsStart::Eager => Some("eager".to_owned()),
         });
         details.extend(tls.chain.map(|chain| format!("chain of {chain}")));
-        details.extend((tls.library != TlsLibrary::OpenSsl).then(|| library(tls.library).to_owned()));
+        details.extend(
+            (tls.parameters.library != TlsLibrary::OpenSsl)
+                .then(|| library(tls.parameters.library).to_owned()),
+        );
         details.extend(tls.compressor.map(|compressor| format!("{compressor} compression")));
     }
     if let Some(tunnel) = cell.treatment.path.as_tunnel()
@@ -220,7 +223,7 @@ fn noun(path: Path) -> &'static str {
         Path::Unix => "a unix socket",
         Path::Tunnel(tunnel) => tunnel.display_name(),
         Path::Proxy(proxy) => proxy.program.display_name(),
-        Path::Tls(TlsPath { version, .. }) => protocol(version),
+        Path::Tls(tls) => protocol(tls.parameters.version),
     }
 }
 

@@ -2,7 +2,7 @@
 //! 800-131A retire. Levels are judged by their types; what a connection negotiated with a server that is not ours may have
 //! no type, and is judged by its name.
 
-use crate::{Group, ServerKey, Suite, TlsVersion};
+use crate::{Group, ServerKey, Suite, TlsParameters, TlsVersion};
 
 /// Why TLS parameters are legacy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -45,12 +45,8 @@ impl Legacy {
     }
 
     /// Whether a level with these parameters is legacy; what is absent is negotiated.
-    pub fn of(
-        version: TlsVersion,
-        key: Option<ServerKey>,
-        suite: Option<Suite>,
-        group: Option<Group>,
-    ) -> Option<Self> {
+    pub fn of(parameters: TlsParameters, key: Option<ServerKey>) -> Option<Self> {
+        let TlsParameters { version, suite, group, .. } = parameters;
         if version.is_forbidden() {
             Some(Self::Version)
         } else if key.is_some_and(ServerKey::is_weak) {
@@ -116,7 +112,10 @@ mod tests {
     #[test]
     fn types_and_names_agree() {
         for suite in Suite::ALL {
-            let typed = Legacy::of(TlsVersion::Tls12, None, Some(suite), None);
+            let typed = Legacy::of(
+                TlsParameters { suite: Some(suite), ..TlsParameters::new(TlsVersion::Tls12) },
+                None,
+            );
             for name in [suite.label(), suite.iana()] {
                 let names = NegotiatedNames { suite: Some(name), ..NegotiatedNames::default() };
                 assert_eq!(Legacy::observed(names), typed, "{name}");
@@ -126,13 +125,13 @@ mod tests {
             let names = NegotiatedNames { key: Some(key.label()), ..NegotiatedNames::default() };
             assert_eq!(
                 Legacy::observed(names),
-                Legacy::of(TlsVersion::Tls13, Some(key), None, None),
+                Legacy::of(TlsParameters::new(TlsVersion::Tls13), Some(key)),
                 "{key}"
             );
         }
         for version in TlsVersion::ALL {
             let names = NegotiatedNames { version: Some(version.label()), ..NegotiatedNames::default() };
-            assert_eq!(Legacy::observed(names), Legacy::of(version, None, None, None), "{version}");
+            assert_eq!(Legacy::observed(names), Legacy::of(TlsParameters::new(version), None), "{version}");
         }
     }
 

@@ -12,12 +12,15 @@
 //!
 //! - a key exchange group: a variant of [`Group`] with its label, number, name of OpenSSL and the first OpenSSL
 //!   that has it (`openssl_since`): a server with an older one is left out, and PostgreSQL 18 starts without it.
-//!   Whether it needs TLS 1.3, `impossible_for_version` in `model::factor::tls_path`; releases that refuse it
-//!   whatever their OpenSSL has, `impossible_for_release` there; other TLS libraries of servers, `check_tls` in
-//!   `lab::servers::engines`. Client libraries are asked. Servers whose OpenSSL does not accept it by default,
-//!   `write_openssl` in `lab::servers::directory`; its time, or why it has none,
-//!   `experiment::primitives::agreement` with its test; whether the sidecar offers it by default,
-//!   `proxy::upstream`; help and pages, `proxy::config`, `docs/measure/paths.md`, `docs/sidecar/operations.md`
+//!   `has_ml_kem` makes it need TLS 1.3 (`impossible_for_version` in `model::factor::tls_path`); releases that refuse it
+//!   whatever their OpenSSL has, `impossible_for_release` there; FerretDB's list, `known` in its `check_tls` in
+//!   `lab::servers::engines`. Client libraries are asked, except a newer OpenSSL in another process:
+//!   `check_client` in `lab::tls::support` assumes that 3.5 has every group, so a group that is newer needs a
+//!   check there. Servers whose OpenSSL does not accept it by default, `write_openssl` in `lab::servers::directory`:
+//!   one list for every OpenSSL from 3.5 on, so a newer name has a `?` in front, or older ones refuse the list. Its
+//!   time, or why it has none, `experiment::primitives::agreement` with its test; whether the sidecar offers it by
+//!   default, `proxy::upstream`; help and pages, `proxy::config` (comment and help), `docs/measure/paths.md`,
+//!   `docs/measure/servers.md`, `docs/sidecar/operations.md`
 //!
 //! - what no recommendation may name, because it is obsolete or weak: [`Legacy`]; tunnels' ciphers, `model::factor::tunnel`
 //!
@@ -42,6 +45,7 @@ mod sql_url;
 mod suite;
 mod target_session;
 mod tls;
+mod tls_parameters;
 mod unit;
 
 pub use address_family::AddressFamily;
@@ -54,4 +58,5 @@ pub use sql_url::{SqlFamily, SqlPlace, SqlUrl, SqlUrlError};
 pub use suite::Suite;
 pub use target_session::TargetSession;
 pub use tls::{Group, Identity, SecurityLevel, ServerKey, TlsLibrary, TlsVersion, Verification};
+pub use tls_parameters::TlsParameters;
 pub use unit::{parse_with_unit, print_duration};

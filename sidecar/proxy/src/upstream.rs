@@ -10,8 +10,8 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use ciphertoll_net::tls::{
-    self, Context, Group, PeerName, Resumption, SecurityLevel, Settings, TlsLibrary, TlsVersion,
-    TrustAnchors, Verification,
+    self, Context, Group, PeerName, Resumption, SecurityLevel, Settings, TlsLibrary, TlsParameters,
+    TlsVersion, TrustAnchors, Verification,
 };
 use ciphertoll_net::{Address, Connecting, ContextSource, Dialer, Error, Transport};
 use openssl::asn1::Asn1Time;
@@ -197,13 +197,10 @@ fn context(url: &ServerUrl, library: UpstreamTlsLibrary, groups: &[Group]) -> Re
         ServerAddress::Socket(_) => "",
     };
     let settings = Settings {
-        library,
-        version: TlsVersion::Tls13,
+        parameters: TlsParameters { library, ..TlsParameters::new(TlsVersion::Tls13) },
         verification: *verification,
         anchors: anchors.clone(),
         peer: PeerName::from(host),
-        suite: None,
-        group: None,
         security_level: SecurityLevel::Default,
         resumption: Resumption::Never,
         identity: identity.clone(),

@@ -7,8 +7,8 @@ use ciphertoll_lab::Server;
 use ciphertoll_load::LoadProcess;
 use ciphertoll_load::driver::Task;
 use ciphertoll_model::{
-    Clients, Ctx, LoadMessage, SecurityLevel, StatementProtocol, TlsLibrary, TlsSpec, TlsStart,
-    TrialOperation as TrialWork, TrialPace, TrialResult, TrialSpec, Verification,
+    Clients, LoadMessage, StatementProtocol, TlsParameters, TlsSpec, TrialOperation as TrialWork, TrialPace,
+    TrialResult, TrialSpec,
 };
 
 use super::kinds::{BenchArm, Generator, OperationKind, Route, Sample, WARM_UP_S};
@@ -117,20 +117,7 @@ fn spec(arm: &BenchArm, setup: &BenchSetup<'_>, trial_pace: TrialPace, seconds: 
 
 fn tls(route: Route, server: &Server) -> Option<TlsSpec> {
     let Route::Tls(version) = route else { return None };
-    Some(TlsSpec {
-        version,
-        ca_file: Some(server.ca_file()),
-        verification: Verification::Full,
-        server_name: server.server_name().to_owned(),
-        ctx: Ctx::PerConnect,
-        start: TlsStart::Requested,
-        suite: None,
-        group: None,
-        security_level: SecurityLevel::Default,
-        resumption: ciphertoll_model::Resumption::Never,
-        library: TlsLibrary::OpenSsl,
-        identity: None,
-    })
+    Some(TlsSpec::new(TlsParameters::new(version), Some(server.ca_file()), server.server_name()))
 }
 
 /// The workload's script, adapted to the peer: as text, or with a new connection per operation.

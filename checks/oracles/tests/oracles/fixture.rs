@@ -106,7 +106,7 @@ impl Fixture {
         };
         let tls = path.as_tls().map(|path| TlsVisit {
             library: tls::TlsLibrary::OpenSsl,
-            version: path.version,
+            version: path.parameters.version,
             ca_file: self.server.ca_file(),
             peer: self.server.server_name(),
             identity: account.identity.clone(),

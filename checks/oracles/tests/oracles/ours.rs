@@ -176,20 +176,14 @@ pub(crate) fn login(visit: &Visit) -> Login {
 }
 
 pub(crate) fn context(visit: &TlsVisit) -> tls::Context {
+    let parameters = tls::TlsParameters { library: visit.library, ..tls::TlsParameters::new(visit.version) };
+    let anchors = tls::TrustAnchors::File(visit.ca_file.clone());
     let settings = tls::Settings {
-        library: visit.library,
-        version: visit.version,
-        verification: tls::Verification::Full,
-        suite: None,
-        group: None,
-        security_level: tls::SecurityLevel::Default,
-        resumption: tls::Resumption::Never,
-        anchors: tls::TrustAnchors::File(visit.ca_file.clone()),
-        peer: visit.peer.into(),
         identity: visit.identity.as_ref().map(|identity| tls::Identity {
             certificate_file: identity.certificate_file.clone(),
             key_file: identity.key_file.clone(),
         }),
+        ..tls::Settings::new(parameters, anchors, visit.peer.into())
     };
     tls::Context::build(&settings).expect("a TLS context")
 }

@@ -69,7 +69,7 @@ impl<M> Layer<M> for DriverLayer {
                 Some(LoadCommand { command: ready.command(program, &task), grace: ready.grace(spec) });
             return Ok(());
         }
-        let library = cell.treatment.path.as_tls().map(|tls| tls.library).unwrap_or_default();
+        let library = cell.treatment.path.as_tls().map(|tls| tls.parameters.library).unwrap_or_default();
         // Checked before the run: `Server::prepare_tls`.
         let openssl = ClientOpenSsl::for_library(library).unwrap_or(ClientOpenSsl::Linked);
         let mut command = openssl.command(program);

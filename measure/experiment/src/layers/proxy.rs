@@ -248,15 +248,15 @@ pub(crate) fn check(cell: &Cell, used: Option<&ProxyUse>, load: &TrialResult) ->
     let behind = proxy.upstream_tls();
     let words = |version: Option<&str>, key: Option<&str>, group: Option<&str>| {
         // If the level leaves the group open, any group is as planned.
-        let group = match behind.group {
+        let group = match behind.parameters.group {
             Some(_) => format!(" {}", group.unwrap_or("no reported group")),
             None => String::new(),
         };
         let (version, key) = (version.unwrap_or(NO_TLS), key.unwrap_or("no key"));
         format!("{version} {key}{group} between proxy and server")
     };
-    let [key, group] = [behind.key.map(ServerKey::label), behind.group.map(Group::label)];
-    let planned = words(Some(behind.version.label()), key, group);
+    let [key, group] = [behind.key.map(ServerKey::label), behind.parameters.group.map(Group::label)];
+    let planned = words(Some(behind.parameters.version.label()), key, group);
     for LegCount { leg, .. } in &used.legs {
         let observed = words(leg.tls_version.as_deref(), leg.key.as_deref(), leg.group.as_deref());
         if observed != planned {

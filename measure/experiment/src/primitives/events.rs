@@ -34,13 +34,13 @@ impl TimedPrimitives {
                 && cell.treatment.server.url.is_none()
         });
         let paths = connects.filter_map(|cell| cell.treatment.path.as_tls());
-        let paths: Vec<_> = paths.filter(|tls| tls.library == TlsLibrary::OpenSsl).collect();
+        let paths: Vec<_> = paths.filter(|tls| tls.parameters.library == TlsLibrary::OpenSsl).collect();
         if paths.is_empty() {
             return None;
         }
         Some(Self {
             keys: paths.iter().filter_map(|tls| tls.key).chain([AUTHORITY]).collect(),
-            groups: paths.iter().filter_map(|tls| tls.group).chain(BY_DEFAULT).collect(),
+            groups: paths.iter().filter_map(|tls| tls.parameters.group).chain(BY_DEFAULT).collect(),
         })
     }
 }

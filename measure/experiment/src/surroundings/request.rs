@@ -61,17 +61,14 @@ fn tls(
 ) -> Option<TlsSpec> {
     let tls = cell.treatment.path.as_tls()?;
     Some(TlsSpec {
-        version: tls.version,
+        parameters: tls.parameters,
         ca_file,
         verification,
         server_name,
         ctx: cell.treatment.ctx.unwrap_or(Ctx::PerConnect),
         start: tls.start,
-        suite: tls.suite,
-        group: tls.group,
         security_level: tls.security_level(),
         resumption: tls.resumption,
-        library: tls.library,
         identity,
     })
 }

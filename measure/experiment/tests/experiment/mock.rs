@@ -243,10 +243,10 @@ fn proxy_use(proxy: Proxy, cell: &Cell, operations: u64) -> ProxyUse {
     let leg = Leg {
         from: proxy.program.label().to_owned(),
         to: "server".to_owned(),
-        tls_version: Some(behind.version.label().to_owned()),
+        tls_version: Some(behind.parameters.version.label().to_owned()),
         suite: Some("TLS_AES_256_GCM_SHA384".to_owned()),
         key: behind.key.map(|key| key.label().to_owned()),
-        group: behind.group.map(|group| group.label().to_owned()),
+        group: behind.parameters.group.map(|group| group.label().to_owned()),
         ..Leg::default()
     };
     ProxyUse {
@@ -265,7 +265,7 @@ fn leg(cell: &Cell) -> Leg {
     Leg {
         from: "client".to_owned(),
         to: "server".to_owned(),
-        tls_version: tls.map(|tls| tls.version.label().to_owned()),
+        tls_version: tls.map(|tls| tls.parameters.version.label().to_owned()),
         suite: tls.map(|_| "TLS_AES_256_GCM_SHA384".to_owned()),
         group: tls.map(|_| "x25519".to_owned()),
         key: tls.and_then(|tls| tls.key).map(|key| key.label().to_owned()),

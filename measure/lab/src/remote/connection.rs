@@ -136,20 +136,12 @@ impl UrlLogin<'_> {
 
     fn tls_settings(self, version: TlsVersion) -> tls::Settings {
         let Self { url, .. } = self;
+        let anchors = url.tls.ca_file.clone().map_or(tls::TrustAnchors::System, tls::TrustAnchors::File);
+        let peer = tls::PeerName::from(url.host().unwrap_or_default());
         tls::Settings {
-            library: tls::TlsLibrary::OpenSsl,
-            version,
             verification: url.tls.verification(),
-            anchors: match &url.tls.ca_file {
-                Some(file) => tls::TrustAnchors::File(file.clone()),
-                None => tls::TrustAnchors::System,
-            },
-            suite: None,
-            group: None,
-            security_level: tls::SecurityLevel::Default,
-            resumption: tls::Resumption::Never,
-            peer: tls::PeerName::from(url.host().unwrap_or_default()),
             identity: url.tls.identity.clone(),
+            ..tls::Settings::new(tls::TlsParameters::new(version), anchors, peer)
         }
     }
 

@@ -57,17 +57,14 @@ impl ControlLogin {
             ..mysql::MySqlLogin::new(user, password)
         };
         let settings = tls::Settings {
-            library: tls::TlsLibrary::OpenSsl,
-            version: tls::TlsVersion::Tls12,
-            verification: tls::Verification::Full,
-            anchors: tls::TrustAnchors::File(ca_file.to_owned()),
-            peer: tls::PeerName::Ip(address.ip()),
-            suite: None,
-            group: None,
             // The server's current certificate may have a weak key.
             security_level: tls::SecurityLevel::Weak,
-            resumption: tls::Resumption::Never,
             identity: Some(identity.clone()),
+            ..tls::Settings::new(
+                tls::TlsParameters::new(tls::TlsVersion::Tls12),
+                tls::TrustAnchors::File(ca_file.to_owned()),
+                tls::PeerName::Ip(address.ip()),
+            )
         };
         let context = tls::Context::build(&settings)
             .map_err(|source| Error::Control { doing: "prepare TLS for a login", source })?;

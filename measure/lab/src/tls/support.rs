@@ -3,7 +3,7 @@
 
 use ciphertoll_fetch::table::FETCHABLE;
 use ciphertoll_host::programs::version_numbers;
-use ciphertoll_model::{Engine, Group, ServerKey, TlsLibrary, TlsPath, TlsStart};
+use ciphertoll_model::{Engine, Group, ServerKey, TlsLibrary, TlsParameters, TlsPath, TlsStart};
 use ciphertoll_net::tls;
 
 use super::newer_openssl::{ClientOpenSsl, POST_QUANTUM_OPENSSL};
@@ -29,17 +29,20 @@ pub(crate) fn unavailable(reason: impl Into<String>) -> Error {
 
 /// Fails if the client's TLS library does not support the path.
 pub fn check_client(path: TlsPath) -> Result<(), Error> {
-    let openssl = ClientOpenSsl::for_library(path.library)?;
+    let openssl = ClientOpenSsl::for_library(path.parameters.library)?;
     // Another process has the newer OpenSSL, so it is not asked. From 3.5 on, it has all groups and keys.
     let asked = match openssl {
         ClientOpenSsl::Linked => path,
-        ClientOpenSsl::Loader(_) => TlsPath { library: TlsLibrary::OpenSsl, group: None, key: None, ..path },
+        ClientOpenSsl::Loader(_) => {
+            let parameters = TlsParameters { library: TlsLibrary::OpenSsl, group: None, ..path.parameters };
+            TlsPath { parameters, key: None, ..path }
+        }
     };
     if let Some(error) = tls::Context::lacks(&client_settings(asked)) {
         return Err(unavailable(error.to_string()));
     }
     let own = tls::openssl_version();
-    match asked.key.filter(|key| key.is_ml_dsa() && asked.library == TlsLibrary::OpenSsl) {
+    match asked.key.filter(|key| key.is_ml_dsa() && asked.parameters.library == TlsLibrary::OpenSsl) {
         Some(key) if !is_since(Some(own), "OpenSSL", POST_QUANTUM_OPENSSL) => Err(unavailable(format!(
             "the client uses {own}, which cannot verify {key} certificates: use +client=openssl-3.5 or +client=rustls"
         ))),
@@ -85,7 +88,7 @@ pub(crate) fn has_direct_tls(postgres_release: &str) -> bool {
 
 /// Fails if the path needs a newer OpenSSL than the server's.
 pub(crate) fn check_openssl(path: TlsPath, server: TlsServer<'_>) -> Result<(), Error> {
-    let group = path.group.and_then(|group| Some((group.label(), group.openssl_since()?)));
+    let group = path.parameters.group.and_then(|group| Some((group.label(), group.openssl_since()?)));
     let key = path.key.filter(|key| key.is_ml_dsa()).map(|key| (key.label(), POST_QUANTUM_OPENSSL));
     group.into_iter().chain(key).try_for_each(|(what, since)| check_library(server, what, "OpenSSL", since))
 }
@@ -97,7 +100,7 @@ pub(crate) fn check_post_quantum(
     library: &str,
     since: [u32; 2],
 ) -> Result<(), Error> {
-    let group = path.group.filter(|group| group.has_ml_kem()).map(Group::label);
+    let group = path.parameters.group.filter(|group| group.has_ml_kem()).map(Group::label);
     let key = path.key.filter(|key| key.is_ml_dsa()).map(ServerKey::label);
     group.or(key).map_or(Ok(()), |what| check_library(server, what, library, since))
 }
@@ -128,16 +131,9 @@ fn is_since(found: Option<&str>, library: &str, since: [u32; 2]) -> bool {
 
 /// The client's TLS settings; the server name does not matter here.
 fn client_settings(path: TlsPath) -> tls::Settings {
+    let peer = tls::PeerName::from("localhost");
     tls::Settings {
-        library: path.library,
-        version: path.version,
-        verification: tls::Verification::Full,
-        anchors: tls::TrustAnchors::System,
-        suite: path.suite,
-        group: path.group,
         security_level: path.security_level(),
-        resumption: tls::Resumption::Never,
-        peer: tls::PeerName::from("localhost"),
-        identity: None,
+        ..tls::Settings::new(path.parameters, tls::TrustAnchors::System, peer)
     }
 }

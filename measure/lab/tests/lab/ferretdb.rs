@@ -185,7 +185,7 @@ fn every_supported_version_and_key_is_negotiated() {
         let client = test_client.connect(&server, |_| ()).unwrap_or_else(|error| panic!("{path}: {error}"));
         let agreed = client.negotiated().unwrap();
         let asked = path.parse::<Path>().unwrap().as_tls().unwrap();
-        assert_eq!(agreed.version, asked.version.label(), "{path}");
+        assert_eq!(agreed.version, asked.parameters.version.label(), "{path}");
         client.close().unwrap();
     }
 }

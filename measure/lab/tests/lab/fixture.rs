@@ -143,19 +143,15 @@ pub(crate) fn connect_as(
     let context = (way == Way::Tls).then(|| {
         let identity = account.identity.clone();
         let settings = tls::Settings {
-            library: tls::TlsLibrary::OpenSsl,
-            version: tls::TlsVersion::Tls13,
-            verification: tls::Verification::Full,
-            suite: None,
-            group: None,
-            security_level: SecurityLevel::Default,
-            resumption: tls::Resumption::Never,
-            anchors: tls::TrustAnchors::File(server.ca_file()),
-            peer: server.server_name().into(),
             identity: identity.map(|identity| tls::Identity {
                 certificate_file: identity.certificate_file,
                 key_file: identity.key_file,
             }),
+            ..tls::Settings::new(
+                tls::TlsParameters::new(tls::TlsVersion::Tls13),
+                tls::TrustAnchors::File(server.ca_file()),
+                server.server_name().into(),
+            )
         };
         tls::Context::build(&settings).expect("a TLS context")
     });

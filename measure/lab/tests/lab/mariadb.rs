@@ -101,18 +101,11 @@ fn address(endpoint: Endpoint) -> Address {
 }
 
 fn connect_tls(server: &Server, version: tls::TlsVersion) -> tls::Negotiated {
-    let settings = tls::Settings {
-        library: tls::TlsLibrary::OpenSsl,
-        version,
-        verification: tls::Verification::Full,
-        suite: None,
-        group: None,
-        security_level: SecurityLevel::Default,
-        resumption: tls::Resumption::Never,
-        anchors: tls::TrustAnchors::File(server.ca_file()),
-        peer: server.server_name().into(),
-        identity: None,
-    };
+    let settings = tls::Settings::new(
+        tls::TlsParameters::new(version),
+        tls::TrustAnchors::File(server.ca_file()),
+        server.server_name().into(),
+    );
     let context = tls::Context::build(&settings).unwrap();
     let endpoint = address(server.tcp_endpoint());
     let mut client = Client::connect(&endpoint, login(server, MySqlTlsMode::Tls), Some(&context)).unwrap();

@@ -131,16 +131,12 @@ fn the_password_cache_is_filled_again() {
 /// The key of the server's certificate.
 fn key_seen(server: &Server, version: tls::TlsVersion, security_level: SecurityLevel) -> String {
     let settings = tls::Settings {
-        resumption: tls::Resumption::Never,
-        library: tls::TlsLibrary::OpenSsl,
-        version,
-        verification: tls::Verification::Full,
-        suite: None,
-        group: None,
         security_level,
-        anchors: tls::TrustAnchors::File(server.ca_file()),
-        peer: server.server_name().into(),
-        identity: None,
+        ..tls::Settings::new(
+            tls::TlsParameters::new(version),
+            tls::TrustAnchors::File(server.ca_file()),
+            server.server_name().into(),
+        )
     };
     let context = tls::Context::build(&settings).expect("a TLS context");
     let password = Secret::new(fs::read(server.password_file()).expect("the password is readable"));

@@ -77,7 +77,7 @@ fn expect(level: &str, kinds: &[(&str, &str)]) {
         client.query("SELECT 1").expect("an answer");
         let negotiated = client.negotiated().expect("TLS");
         let key = tls.key.unwrap().label();
-        let group = tls.group.unwrap();
+        let group = tls.parameters.group.unwrap();
         assert_eq!(
             (negotiated.key.as_ref(), negotiated.group.as_deref()),
             (key, Some(group.label())),

@@ -125,18 +125,11 @@ fn connect(
         Endpoint::Unix(path) => Address::Unix(path),
     };
     let context = matches!(way, Way::Tls | Way::DirectTls).then(|| {
-        let settings = tls::Settings {
-            library: tls::TlsLibrary::OpenSsl,
-            version: tls::TlsVersion::Tls13,
-            verification: tls::Verification::Full,
-            suite: None,
-            group: None,
-            security_level: SecurityLevel::Default,
-            resumption: tls::Resumption::Never,
-            anchors: tls::TrustAnchors::File(server.ca_file()),
-            peer: server.server_name().into(),
-            identity: None,
-        };
+        let settings = tls::Settings::new(
+            tls::TlsParameters::new(tls::TlsVersion::Tls13),
+            tls::TrustAnchors::File(server.ca_file()),
+            server.server_name().into(),
+        );
         tls::Context::build(&settings).expect("a TLS context")
     });
     Client::connect(&address, Login::Postgres(Arc::new(login)), context.as_ref())

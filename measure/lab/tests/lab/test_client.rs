@@ -115,15 +115,8 @@ impl TestClient {
 }
 
 fn settings(path: TlsPath, server: &Server, account: &ClientAccount) -> tls::Settings {
+    let anchors = tls::TrustAnchors::File(server.ca_file());
     tls::Settings {
-        library: path.library,
-        version: path.version,
-        // The default.
-        verification: tls::Verification::default(),
-        anchors: tls::TrustAnchors::File(server.ca_file()),
-        peer: server.server_name().into(),
-        suite: path.suite,
-        group: path.group,
         security_level: path.security_level(),
         resumption: match path.resumption {
             Resumption::Never => tls::Resumption::Never,
@@ -131,5 +124,6 @@ fn settings(path: TlsPath, server: &Server, account: &ClientAccount) -> tls::Set
             Resumption::BySessionId => tls::Resumption::WithinContext(tls::ResumptionMethod::SessionId),
         },
         identity: account.identity.clone(),
+        ..tls::Settings::new(path.parameters, anchors, server.server_name().into())
     }
 }

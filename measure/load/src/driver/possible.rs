@@ -84,12 +84,12 @@ fn first_unsupported(file: &DriverFile, facts: &DriverRequirements) -> Option<Un
 
 /// The TLS modifier that only our own client supports, if the path has one.
 fn own_tls(tls: TlsPath) -> Option<&'static str> {
-    if tls.library != TlsLibrary::OpenSsl {
-        return Some(tls.library.label());
+    if tls.parameters.library != TlsLibrary::OpenSsl {
+        return Some(tls.parameters.library.label());
     }
     let asked = [
-        (tls.suite.is_some(), "suite"),
-        (tls.group.is_some(), "group"),
+        (tls.parameters.suite.is_some(), "suite"),
+        (tls.parameters.group.is_some(), "group"),
         (tls.resumption != Resumption::Never, "resume"),
         (tls.start == TlsStart::Eager, "eager"),
         (tls.client_certificate == ClientCertificate::Demanded, "mtls"),

@@ -178,7 +178,7 @@ pub(super) fn values(
     if let Some(tls) = &spec.tls {
         values.extend(tls.ca_file.as_ref().map(|file| (Placeholder::CaFile, text(file))));
         values.insert(Placeholder::ServerName, tls.server_name.clone());
-        values.insert(Placeholder::TlsVersion, version(tls.version).to_owned());
+        values.insert(Placeholder::TlsVersion, version(tls.parameters.version).to_owned());
         if let Some(identity) = &tls.identity {
             values.insert(Placeholder::CertificateFile, text(&identity.certificate_file));
             values.insert(Placeholder::KeyFile, text(&identity.key_file));

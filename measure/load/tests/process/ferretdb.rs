@@ -15,8 +15,8 @@ use ciphertoll_load::work;
 use ciphertoll_model::round_trips::{ServerProperties, of_session};
 use ciphertoll_model::ycsb::{COLLECTION, FIELD_BYTES, FIELDS, key};
 use ciphertoll_model::{
-    Auth, Clients, Endpoint, Engine, Path as ModelPath, Phase, Scale, ServerLevel, TlsSpec, TlsVersion,
-    TrialOperation, TrialPace, TrialResult, TrialSpec, Workload, YcsbMix,
+    Auth, Clients, Endpoint, Engine, Path as ModelPath, Phase, Scale, ServerLevel, TlsSpec, TrialOperation,
+    TrialPace, TrialResult, TrialSpec, Workload, YcsbMix,
 };
 use ciphertoll_net::Address;
 use ciphertoll_net::blocking::Client;
@@ -151,7 +151,7 @@ impl FerretDb {
 
     fn tls(&self) -> (Endpoint, Option<TlsSpec>) {
         let ca_file = Some(self.directory.path().join("cert.pem"));
-        let tls = TlsSpec { ca_file, version: TlsVersion::Tls13, ..crate::tls() };
+        let tls = TlsSpec { ca_file, ..crate::tls() };
         (Endpoint::Tcp(self.tls), Some(tls))
     }
 }
@@ -378,7 +378,7 @@ pub(crate) fn a_login_waits_as_often_as_the_model_says() {
     {
         let relay = Relay::to(server_port);
         let path: ModelPath = path.parse().unwrap();
-        let tls = path.as_tls().map(|tls| TlsSpec { version: tls.version, ..server.tls().1.unwrap() });
+        let tls = path.as_tls().map(|tls| TlsSpec { parameters: tls.parameters, ..server.tls().1.unwrap() });
         for auth in [Auth::Trust, Auth::default_of(Engine::FerretDb), Auth::ScramSha1] {
             let spec = TrialSpec {
                 endpoint: Endpoint::Tcp(relay.address),

@@ -19,8 +19,8 @@ use std::time::Duration;
 
 use ciphertoll_load::{Error, LoadProcess, decode_histogram, run_load_process, work};
 use ciphertoll_model::{
-    Auth, Clients, Ctx, Endpoint, Engine, FailureOrigin, LoadMessage, Scale, SecurityLevel, TlsLibrary,
-    TlsSpec, TlsStart, TlsVersion, TrialOperation, TrialPace, TrialResult, TrialSpec, Verification, Workload,
+    Auth, Clients, Ctx, Endpoint, Engine, FailureOrigin, LoadMessage, Scale, TlsParameters, TlsSpec,
+    TlsStart, TlsVersion, TrialOperation, TrialPace, TrialResult, TrialSpec, Workload,
 };
 use libtest_mimic::{Arguments, Trial};
 use tempfile::TempDir;
@@ -107,20 +107,8 @@ fn spec(directory: &Path) -> TrialSpec {
 }
 
 fn tls() -> TlsSpec {
-    TlsSpec {
-        version: TlsVersion::Tls13,
-        ca_file: Some(PathBuf::from("/nowhere/ca.pem")),
-        verification: Verification::Full,
-        server_name: "localhost".to_owned(),
-        ctx: Ctx::Shared,
-        start: TlsStart::Requested,
-        suite: None,
-        group: None,
-        security_level: SecurityLevel::Default,
-        resumption: ciphertoll_model::Resumption::Never,
-        library: TlsLibrary::OpenSsl,
-        identity: None,
-    }
+    let parameters = TlsParameters::new(TlsVersion::Tls13);
+    TlsSpec { ctx: Ctx::Shared, ..TlsSpec::new(parameters, Some("/nowhere/ca.pem".into()), "localhost") }
 }
 
 /// Where a program is that a test starts.

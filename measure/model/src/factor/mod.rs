@@ -23,7 +23,8 @@ mod workload;
 pub use at_rest::{AtRest, NO_AES_128, Tde, TdeCipher, TdeTarget};
 pub use auth::{Auth, ChannelBinding, Iterations};
 pub use ciphertoll_vocabulary::{
-    Engine, Group, QueryLanguage, ReadPreference, ServerKey, Suite, TlsLibrary, TlsVersion, Verification,
+    Engine, Group, QueryLanguage, ReadPreference, ServerKey, Suite, TlsLibrary, TlsParameters, TlsVersion,
+    Verification,
 };
 pub use compressor::Compressor;
 pub use driver::{Driver, DriverName};

@@ -76,8 +76,8 @@ impl Path {
         if let Self::Tunnel(tunnel) = self {
             return tunnel.has_legacy_cipher().then_some(Legacy::TunnelCipher);
         }
-        let TlsPath { version, key, suite, group, .. } = self.server_tls()?;
-        Legacy::of(version, key, suite, group)
+        let TlsPath { parameters, key, .. } = self.server_tls()?;
+        Legacy::of(parameters, key)
     }
 
     /// Applies a modifier; `None` if it does not exist.

@@ -6,8 +6,8 @@ use std::hash::{Hash, Hasher};
 
 use super::proxy_program::{PoolMode, ProxyDefinition, ProxyProtocol};
 use super::{
-    Engine, Factor, Group, LevelError, QueryLanguage, ServerKey, TlsLibrary, TlsPath, TlsVersion, match_name,
-    proxies,
+    Engine, Factor, Group, LevelError, QueryLanguage, ServerKey, TlsLibrary, TlsParameters, TlsPath,
+    TlsVersion, match_name, proxies,
 };
 use crate::labelled;
 
@@ -148,7 +148,8 @@ impl Proxy {
     pub fn upstream_tls(self) -> TlsPath {
         let is_post_quantum = self.group.is_some_and(Group::has_ml_kem) || self.key.is_ml_dsa();
         let library = if is_post_quantum { TlsLibrary::OpenSsl35 } else { TlsLibrary::OpenSsl };
-        TlsPath { key: Some(self.key), group: self.group, library, ..TlsPath::as_served(self.version) }
+        let parameters = TlsParameters { group: self.group, library, ..TlsParameters::new(self.version) };
+        TlsPath { parameters, key: Some(self.key), ..TlsPath::as_served(self.version) }
     }
 
     /// Applies a modifier; `None` if it does not exist.
@@ -201,7 +202,7 @@ impl Proxy {
 /// Parses what follows `tls` in a path's name: `1.3-rsa2048`.
 fn version_and_key(text: &str) -> Result<(TlsVersion, ServerKey), LevelError> {
     let named = TlsPath::all().find(|tls| tls.to_string() == format!("tls{text}"));
-    named.and_then(|tls| Some((tls.version, tls.key?))).ok_or_else(|| {
+    named.and_then(|tls| Some((tls.parameters.version, tls.key?))).ok_or_else(|| {
         let expected = "a version and a key as in a path's name, such as +tls=1.3-rsa2048";
         LevelError::out_of_range(Factor::Path.label(), &format!("+tls={text}"), expected)
     })
@@ -243,7 +244,7 @@ mod tests {
         assert_eq!((path.as_tls(), path.as_proxy()), (None, Some(Proxy::of(ProxyProgram::SIDECAR))));
         assert_eq!(path.server_tls(), "tls1.3-p256".parse::<Path>().unwrap().as_tls());
         let behind = proxy("pgbouncer+front=tcp+tls=1.2-rsa2048+mode=transaction").upstream_tls();
-        assert_eq!((behind.version, behind.key), (TlsVersion::Tls12, Some(ServerKey::Rsa2048)));
+        assert_eq!((behind.parameters.version, behind.key), (TlsVersion::Tls12, Some(ServerKey::Rsa2048)));
     }
 
     #[test]
@@ -258,7 +259,7 @@ mod tests {
     #[test]
     fn the_group_of_server_connections_is_for_the_sidecar_only() {
         let group = Some(Group::X25519MlKem768);
-        assert_eq!(proxy("proxy+group=x25519mlkem768").upstream_tls().group, group);
+        assert_eq!(proxy("proxy+group=x25519mlkem768").upstream_tls().parameters.group, group);
         for engine in Engine::SQL {
             assert_eq!(proxy("proxy+group=x25519mlkem768").impossible(engine), None);
         }

@@ -6,29 +6,23 @@ use ciphertoll_vocabulary::SecurityLevel;
 use serde::{Deserialize, Serialize};
 
 use super::{
-    Compressor, Engine, Group, LevelError, ServerKey, Suite, TlsLibrary, TlsVersion, as_number, bounded,
-    match_name,
+    Compressor, Engine, Group, LevelError, ServerKey, Suite, TlsLibrary, TlsParameters, TlsVersion,
+    as_number, bounded, match_name,
 };
 
 /// A TLS path: protocol version and key of the server's certificate. Other parameters are negotiated by default and
 /// observed on every connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct TlsPath {
-    /// The only version that the client offers.
-    pub version: TlsVersion,
+    pub parameters: TlsParameters,
     /// The key type of the server's certificate; `None` if it cannot be chosen.
     pub key: Option<ServerKey>,
     pub resumption: Resumption,
     /// Whether the client presents a certificate.
     pub client_certificate: ClientCertificate,
     pub start: TlsStart,
-    /// The only suite that the client offers; its defaults if absent.
-    pub suite: Option<Suite>,
-    /// The only group that the client offers; its defaults if absent.
-    pub group: Option<Group>,
     /// How many certificates the server sends; its default if absent.
     pub chain: Option<ChainLength>,
-    pub library: TlsLibrary,
     /// Compression of messages before they are encrypted.
     pub compressor: Option<Compressor>,
 }
@@ -87,15 +81,12 @@ impl TlsPath {
 
     pub(super) const fn as_served(version: TlsVersion) -> Self {
         Self {
-            version,
+            parameters: TlsParameters::new(version),
             key: None,
             resumption: Resumption::Never,
             client_certificate: ClientCertificate::None,
             start: TlsStart::Requested,
-            suite: None,
-            group: None,
             chain: None,
-            library: TlsLibrary::OpenSsl,
             compressor: None,
         }
     }
@@ -107,11 +98,16 @@ impl TlsPath {
             ("mtls", "") => self.client_certificate = ClientCertificate::Demanded,
             ("direct", "") => self.start = TlsStart::Direct,
             ("eager", "") => self.start = TlsStart::Eager,
-            ("suite", name) => self.suite = Some(match_name("suite", name, &Suite::ALL, Suite::label)?),
-            ("group", name) => self.group = Some(match_name("group", name, &Group::ALL, Group::label)?),
+            ("suite", name) => {
+                self.parameters.suite = Some(match_name("suite", name, &Suite::ALL, Suite::label)?);
+            }
+            ("group", name) => {
+                self.parameters.group = Some(match_name("group", name, &Group::ALL, Group::label)?);
+            }
             ("chain", length) => self.chain = Some(length.parse()?),
             ("client", name) => {
-                self.library = match_name("TLS library", name, &TlsLibrary::ALL, TlsLibrary::label)?;
+                self.parameters.library =
+                    match_name("TLS library", name, &TlsLibrary::ALL, TlsLibrary::label)?;
             }
             ("compress", name) => self.compressor = Some(name.parse()?),
             _ => return Ok(None),
@@ -121,15 +117,16 @@ impl TlsPath {
 
     /// Why this cannot be negotiated, if so.
     pub fn impossible(self) -> Option<String> {
-        let suite = self.suite.and_then(|suite| suite.impossible(self.version, self.key));
+        let suite =
+            self.parameters.suite.and_then(|suite| suite.impossible(self.parameters.version, self.key));
         suite.or_else(|| self.impossible_for_rustls()).or_else(|| self.impossible_for_version())
     }
 
     fn impossible_for_rustls(self) -> Option<String> {
-        if self.library != TlsLibrary::Rustls {
+        if self.parameters.library != TlsLibrary::Rustls {
             None
-        } else if self.version.is_forbidden() {
-            Some(format!("rustls has no {}", self.version))
+        } else if self.parameters.version.is_forbidden() {
+            Some(format!("rustls has no {}", self.parameters.version))
         } else {
             let is_weak = self.key.is_some_and(ServerKey::is_weak);
             is_weak.then(|| "rustls accepts no RSA key of less than 2048 bits".to_owned())
@@ -137,13 +134,15 @@ impl TlsPath {
     }
 
     fn impossible_for_version(self) -> Option<String> {
-        let reason = if self.group.is_some_and(Group::has_ml_kem) && self.version != TlsVersion::Tls13 {
+        let reason = if self.parameters.group.is_some_and(Group::has_ml_kem)
+            && self.parameters.version != TlsVersion::Tls13
+        {
             "ML-KEM needs TLS 1.3"
-        } else if self.key.is_some_and(ServerKey::is_ml_dsa) && self.version != TlsVersion::Tls13 {
+        } else if self.key.is_some_and(ServerKey::is_ml_dsa) && self.parameters.version != TlsVersion::Tls13 {
             "ML-DSA certificates need TLS 1.3"
-        } else if self.resumption == Resumption::BySessionId && self.version == TlsVersion::Tls13 {
+        } else if self.resumption == Resumption::BySessionId && self.parameters.version == TlsVersion::Tls13 {
             "TLS 1.3 has no session IDs: it resumes by tickets, +resume"
-        } else if self.key == Some(ServerKey::Ed25519) && self.version.is_forbidden() {
+        } else if self.key == Some(ServerKey::Ed25519) && self.parameters.version.is_forbidden() {
             "Ed25519 certificates need TLS 1.2"
         } else {
             return None;
@@ -158,7 +157,7 @@ impl TlsPath {
         /// The first MySQL seen that refuses X25519, ML-KEM and ML-DSA certificates, whatever its OpenSSL has.
         const MYSQL_WITH_NIST_ONLY: [u32; 2] = [9, 7];
         let release: Vec<u32> = release.split('.').map(|part| part.parse().unwrap_or(0)).collect();
-        match (engine, self.group, self.key) {
+        match (engine, self.parameters.group, self.key) {
             (Engine::Postgres, Some(group), _)
                 if group != Group::P256 && release[..] < POSTGRES_WITH_GROUPS[..] =>
             {
@@ -182,7 +181,7 @@ impl TlsPath {
 
     /// The security level that both sides need.
     pub fn security_level(self) -> SecurityLevel {
-        if self.version.is_forbidden() {
+        if self.parameters.version.is_forbidden() {
             SecurityLevel::Obsolete
         } else if self.key.is_some_and(ServerKey::is_weak) {
             SecurityLevel::Weak
@@ -194,7 +193,7 @@ impl TlsPath {
 
 impl fmt::Display for TlsPath {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.write_str(self.version.label())?;
+        formatter.write_str(self.parameters.version.label())?;
         if let Some(key) = self.key {
             write!(formatter, "-{}", key.label())?;
         }
@@ -212,17 +211,17 @@ impl fmt::Display for TlsPath {
             TlsStart::Direct => "+direct",
             TlsStart::Eager => "+eager",
         })?;
-        if let Some(suite) = self.suite {
+        if let Some(suite) = self.parameters.suite {
             write!(formatter, "+suite={suite}")?;
         }
-        if let Some(group) = self.group {
+        if let Some(group) = self.parameters.group {
             write!(formatter, "+group={group}")?;
         }
         if let Some(chain) = self.chain {
             write!(formatter, "+chain={chain}")?;
         }
-        if self.library != TlsLibrary::OpenSsl {
-            write!(formatter, "+client={}", self.library)?;
+        if self.parameters.library != TlsLibrary::OpenSsl {
+            write!(formatter, "+client={}", self.parameters.library)?;
         }
         match self.compressor {
             Some(compressor) => write!(formatter, "+compress={compressor}"),

@@ -9,8 +9,8 @@ use ciphertoll_model::{
     HandshakeSize, HostRole, HostUse, HostsUse, Identity, KeyExchangeTime, KeyShare, LatencySummary, Leg,
     LegCount, LoadMessage, LoginMechanism, LookDecision, Metric, Namespace, Observation, Phase,
     ReadPreference, Resumption, Script, ScriptStatement, ScriptStep, SecurityLevel, SignatureTime, Skipped,
-    StatementProtocol, Suite, TimestampedEvent, TlsLibrary, TlsSpec, TlsStart, TlsVersion, TrialOperation,
-    TrialPace, TrialResult, TrialSpec, TrialStart, Verification, VoidReason,
+    StatementProtocol, Suite, TimestampedEvent, TlsLibrary, TlsParameters, TlsSpec, TlsStart, TlsVersion,
+    TrialOperation, TrialPace, TrialResult, TrialSpec, TrialStart, Verification, VoidReason,
 };
 use proptest::option;
 use proptest::prelude::*;
@@ -291,17 +291,19 @@ fn pace() -> impl Strategy<Value = TrialPace> {
 fn tls() -> impl Strategy<Value = TlsSpec> {
     let choices = (any::<[bool; 4]>(), any::<String>(), select(Ctx::ALL.to_vec()));
     choices.prop_map(|([new, direct, rustls, shown], text, ctx)| TlsSpec {
-        version: if new { TlsVersion::Tls13 } else { TlsVersion::Tls12 },
+        parameters: TlsParameters {
+            version: if new { TlsVersion::Tls13 } else { TlsVersion::Tls12 },
+            suite: direct.then(|| Suite::from_label("AES256-SHA").unwrap()),
+            group: new.then_some(Group::X25519MlKem768),
+            library: if rustls { TlsLibrary::Rustls } else { TlsLibrary::OpenSsl },
+        },
         ca_file: shown.then(|| text.clone().into()),
         verification: if new { Verification::Full } else { Verification::Authority },
         server_name: text.clone(),
         ctx,
         start: if direct { TlsStart::Direct } else { TlsStart::Requested },
-        suite: direct.then(|| Suite::from_label("AES256-SHA").unwrap()),
-        group: new.then_some(Group::X25519MlKem768),
         resumption: if direct { Resumption::BySessionId } else { Resumption::Always },
         security_level: if shown { SecurityLevel::Weak } else { SecurityLevel::Obsolete },
-        library: if rustls { TlsLibrary::Rustls } else { TlsLibrary::OpenSsl },
         identity: shown.then(|| Identity { certificate_file: text.clone().into(), key_file: text.into() }),
     })
 }

@@ -233,7 +233,7 @@ fn compared_with_now(report: &AdviceReport<'_>, first: &Choice<'_>, label: &impl
 }
 
 fn is_version(profile: &Profile, version: TlsVersion) -> bool {
-    profile.treatment.path.as_tls().is_some_and(|tls| tls.version == version)
+    profile.treatment.path.as_tls().is_some_and(|tls| tls.parameters.version == version)
 }
 
 fn cpu(estimate: &Estimate) -> String {

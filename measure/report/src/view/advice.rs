@@ -101,7 +101,7 @@ fn candidates(strata: &[StratumView<'_>]) -> Vec<Candidate> {
                 candidates.push(Candidate {
                     choice: subject::choice(&cell.cell, &stratum.rows),
                     levels: stratum.rows.iter().map(|row| (*row, cell.cell.level(*row))).collect(),
-                    version: tls.version,
+                    version: tls.parameters.version,
                     costs: vec![cost],
                 });
             }

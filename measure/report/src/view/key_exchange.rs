@@ -1,6 +1,6 @@
 //! What a post-quantum key exchange costs a connect: one sentence for each server.
 
-use ciphertoll_model::{ConnectionUse, Group, Link, Metric, Path, ServerLevel, TlsPath};
+use ciphertoll_model::{ConnectionUse, Group, Link, Metric, Path, ServerLevel, TlsParameters, TlsPath};
 use ciphertoll_stats::{Comparison, PairedRatio, Verdict};
 
 use super::round_trips::is_plain;
@@ -62,11 +62,13 @@ fn hybrid_costs<'a>(
     let is_connect = baseline.workload.connection_use() == ConnectionUse::PerOperation;
     let classical =
         baseline.treatment.path.as_tls().filter(|_| is_connect && baseline.treatment.server == *server);
-    let classical = classical.and_then(|tls| Some((tls, tls.group.filter(|group| !group.has_ml_kem())?)));
+    let classical =
+        classical.and_then(|tls| Some((tls, tls.parameters.group.filter(|group| !group.has_ml_kem())?)));
     stratum.treatments.iter().filter_map(move |comparison| {
         let (tls, group) = classical?;
         let hybrid = Group::X25519MlKem768;
-        let expected = Path::Tls(TlsPath { group: Some(hybrid), ..tls });
+        let parameters = TlsParameters { group: Some(hybrid), ..tls.parameters };
+        let expected = Path::Tls(TlsPath { parameters, ..tls });
         let treatment = &comparison.cell.cell.treatment;
         (treatment.path == expected).then_some(HybridCost {
             link: treatment.link,

@@ -80,7 +80,7 @@ pub(crate) fn sentences(report: &RunReport<'_>) -> Vec<Sentence> {
                 && found.cell.cell.treatment.path.as_tls().is_some()
         };
         let found = all.iter().filter(is_connect).min_by_key(|found| found.cell.cell.clients)?;
-        let version = subject::protocol(found.cell.cell.treatment.path.as_tls()?.version);
+        let version = subject::protocol(found.cell.cell.treatment.path.as_tls()?.parameters.version);
         let server = names::server(report, server);
         Some(Sentence::neutral(format!("CPU time of a {version} connect on {server}: {}", found.words())))
     };

@@ -379,7 +379,7 @@ pub(crate) fn prologue(run: &mut Run) {
 }
 
 fn levels(path: Path, workload: Workload) -> BTreeMap<Metric, Estimate> {
-    let pick = |plain: f64, tls13: f64, tls12: f64| match path.as_tls().map(|tls| tls.version) {
+    let pick = |plain: f64, tls13: f64, tls12: f64| match path.as_tls().map(|tls| tls.parameters.version) {
         None => plain,
         Some(TlsVersion::Tls13) => tls13,
         Some(_) => tls12,
@@ -444,8 +444,8 @@ pub(crate) fn estimate(value: f64, share: f64) -> Estimate {
 
 pub(crate) fn leg(path: Path, connections: u64) -> LegCount {
     let some = |text: &str| path.as_tls().map(|_| text.to_owned());
-    let version = path.as_tls().map(|tls| tls.version.label().to_owned());
-    let suite = match path.as_tls().map(|tls| tls.version) {
+    let version = path.as_tls().map(|tls| tls.parameters.version.label().to_owned());
+    let suite = match path.as_tls().map(|tls| tls.parameters.version) {
         Some(TlsVersion::Tls12) => some("ECDHE-ECDSA-AES256-GCM-SHA384"),
         _ => some("TLS_AES_256_GCM_SHA384"),
     };

@@ -16,7 +16,7 @@ fn hybrid(verdicts: impl Fn(Link) -> (f64, Verdict)) -> Run {
     let mut run = measured(&Spec::from_toml(spec).unwrap(), 10);
     for comparison in run.own_comparisons() {
         let treatment = &comparison.cell.cell.treatment;
-        let is_hybrid = treatment.path.as_tls().unwrap().group == Some(Group::X25519MlKem768);
+        let is_hybrid = treatment.path.as_tls().unwrap().parameters.group == Some(Group::X25519MlKem768);
         let (ratio, verdict) = if is_hybrid { verdicts(treatment.link) } else { (3.0, Verdict::Differs) };
         ratio_of(comparison, Metric::LatencyNsMean, ratio, 0.01, Some(verdict));
         ratio_of(comparison, Metric::CpuUsPerOpTotal, ratio, 0.01, Some(verdict));

@@ -65,13 +65,13 @@ fn fill(cell: &mut CellAnalysis) {
     let (path, rsa) = (treatment.path, treatment.path.to_string().contains("rsa4096"));
     let handshake = match path.as_tls() {
         None => 0.0,
-        Some(tls) if tls.version == TlsVersion::Tls13 => 1.0,
+        Some(tls) if tls.parameters.version == TlsVersion::Tls13 => 1.0,
         Some(tls) if tls.resumption == Resumption::Never => 2.0,
         Some(_) => 1.0,
     };
     // PostgreSQL is asked for TLS, and asks TLS 1.3 clients again.
     let asked = match path.as_tls() {
-        Some(tls) if is_postgres => 1.0 + f64::from(u8::from(tls.version == TlsVersion::Tls13)),
+        Some(tls) if is_postgres => 1.0 + f64::from(u8::from(tls.parameters.version == TlsVersion::Tls13)),
         _ => 0.0,
     };
     let query = f64::from(u8::from(cell.cell.workload == Workload::CONNECT_QUERY));
@@ -83,7 +83,8 @@ fn fill(cell: &mut CellAnalysis) {
     let time_ns = trips * rtt_ns + work_ns + crypto_ns;
     cell.metrics.insert(Metric::LatencyNsMean, estimate(time_ns, noise_ns / time_ns));
     let mut seen = leg(path, 900);
-    seen.leg.hello_retry = path.as_tls().map(|tls| is_postgres && tls.version == TlsVersion::Tls13);
+    seen.leg.hello_retry =
+        path.as_tls().map(|tls| is_postgres && tls.parameters.version == TlsVersion::Tls13);
     cell.legs = vec![seen];
 }
 

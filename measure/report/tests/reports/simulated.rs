@@ -58,7 +58,7 @@ fn is_tls13(cell: &Cell) -> bool {
 }
 
 fn version(cell: &Cell) -> Option<TlsVersion> {
-    cell.treatment.path.as_tls().map(|tls| tls.version)
+    cell.treatment.path.as_tls().map(|tls| tls.parameters.version)
 }
 
 fn observation(cell: &Cell, drift: f64, noise: &mut Noise) -> Observation {

@@ -97,7 +97,7 @@ pub(crate) fn calibrated_until(blocks: u32, ending: Ending) -> Run {
 }
 
 fn version(cell: &Cell) -> Option<TlsVersion> {
-    cell.treatment.path.as_tls().map(|tls| tls.version)
+    cell.treatment.path.as_tls().map(|tls| tls.parameters.version)
 }
 
 /// CPU time of client, proxy and server, µs, and the round trips of a connect.

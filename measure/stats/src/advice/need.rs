@@ -68,13 +68,13 @@ fn driver_change(treatment: &Treatment) -> Option<&'static str> {
     if treatment.ctx == Some(Ctx::Shared) {
         return Some("the client must keep one TLS context");
     }
-    let Path::Tls(TlsPath { resumption, start, library, suite, group, .. }) = treatment.path else {
+    let Path::Tls(TlsPath { resumption, start, parameters, .. }) = treatment.path else {
         return None;
     };
-    if suite.is_some() || group.is_some() {
+    if parameters.suite.is_some() || parameters.group.is_some() {
         return Some("the client must offer only this cipher suite or group");
     }
-    match (resumption, start, library) {
+    match (resumption, start, parameters.library) {
         (Resumption::Always | Resumption::BySessionId, _, _) => Some("the client must resume TLS sessions"),
         (_, TlsStart::Eager, _) => Some("the client must send its first message before the server's answer"),
         (_, _, TlsLibrary::Rustls) => Some("the client must use rustls"),

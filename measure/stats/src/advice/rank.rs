@@ -77,7 +77,7 @@ pub fn advise<'a>(
     let newest = of_server
         .iter()
         .filter(|profile| never_advised(profile).is_none())
-        .filter_map(|profile| Some(profile.treatment.path.as_tls()?.version))
+        .filter_map(|profile| Some(profile.treatment.path.as_tls()?.parameters.version))
         .max();
     for profile in of_server {
         let treatment = &profile.treatment;
@@ -206,7 +206,7 @@ impl<'a> Advice<'a> {
         // Stable: of the same complexity, the cheapest is tried first.
         simplest.sort_by_cached_key(|profile| {
             let is_today = question.today.is_some()
-                && profile.treatment.path.as_tls().map(|tls| tls.version) == question.today;
+                && profile.treatment.path.as_tls().map(|tls| tls.parameters.version) == question.today;
             (Reverse(is_today), Complexity::of(&profile.treatment))
         });
         let preferred = |first: &'a Profile, other: &'a Profile| {
@@ -219,7 +219,7 @@ impl<'a> Advice<'a> {
 
 /// Peers will require the newest protocol next, so that an older one is no choice even if it costs less.
 fn older_protocol(path: Path, newest: TlsVersion) -> Option<&'static str> {
-    let is_older = path.as_tls().is_some_and(|tls| tls.version < newest);
+    let is_older = path.as_tls().is_some_and(|tls| tls.parameters.version < newest);
     is_older.then_some("an older protocol than the newest that was measured")
 }
 
@@ -257,7 +257,7 @@ impl Complexity {
     fn of(treatment: &Treatment) -> Self {
         let (process, version) = match treatment.path {
             Path::Plain | Path::Compressed(_) | Path::Unix => (Process::None, TlsVersion::Tls13),
-            Path::Tls(tls) => (Process::None, tls.version),
+            Path::Tls(tls) => (Process::None, tls.parameters.version),
             Path::Proxy(proxy) => (Process::Proxy, proxy.version),
             Path::Tunnel(_) => (Process::Tunnel, TlsVersion::Tls13),
         };

@@ -51,7 +51,7 @@ pub(super) fn oldest_accepted(version: TlsVersion) -> TlsVersion {
 pub fn refused_clients(treatment: &Treatment, today: Option<&ConnectionShares>) -> Vec<RefusedClients> {
     let (version, certificate) = match treatment.path {
         _ if matches!(treatment.server.engine, Engine::MongoDb | Engine::FerretDb) => return Vec::new(),
-        Path::Tls(tls) => (tls.version, tls.client_certificate),
+        Path::Tls(tls) => (tls.parameters.version, tls.client_certificate),
         Path::Proxy(proxy) if proxy.program == ProxyProgram::SIDECAR => {
             (proxy.version, ClientCertificate::None)
         }

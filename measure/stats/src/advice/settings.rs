@@ -30,7 +30,8 @@ pub fn settings(treatment: &Treatment, url: Option<&ServerUrl>) -> Vec<SettingsF
     let names = SettingNames::of(engine, url.or(treatment.server.url.as_deref()));
     let mut files = match path {
         Path::Tls(tls) => {
-            let mut files = server_settings(engine, path, (tls.version, tls.client_certificate), &names);
+            let mut files =
+                server_settings(engine, path, (tls.parameters.version, tls.client_certificate), &names);
             files.push(file("driver URL", [driver_url(engine, tls, &names)]));
             files
         }

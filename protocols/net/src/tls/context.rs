@@ -15,7 +15,7 @@ pub struct Context(Arc<dyn TlsContext>);
 impl Context {
     /// Builds a context: reads the authorities and the client's certificate.
     pub fn build(settings: &Settings) -> Result<Self, Error> {
-        Ok(match settings.library {
+        Ok(match settings.parameters.library {
             TlsLibrary::OpenSsl | TlsLibrary::OpenSsl35 => Self(Arc::new(OpenSslContext::build(settings)?)),
             TlsLibrary::Rustls => Self(Arc::new(RustlsContext::build(settings)?)),
         })
@@ -25,7 +25,7 @@ impl Context {
     /// a key share for the first, and for a second one after a post-quantum group. For production use, not for
     /// measurements: OpenSSL decides which certificates are accepted, whatever the library.
     pub fn negotiating(settings: &Settings, oldest: TlsVersion, groups: &[Group]) -> Result<Self, Error> {
-        Ok(match settings.library {
+        Ok(match settings.parameters.library {
             TlsLibrary::OpenSsl | TlsLibrary::OpenSsl35 => {
                 Self(Arc::new(OpenSslContext::negotiating(settings, oldest, groups)?))
             }
@@ -35,7 +35,7 @@ impl Context {
 
     /// The error if the library lacks a suite or group of the settings.
     pub fn lacks(settings: &Settings) -> Option<Error> {
-        match settings.library {
+        match settings.parameters.library {
             TlsLibrary::OpenSsl | TlsLibrary::OpenSsl35 => openssl::lacks(settings),
             TlsLibrary::Rustls => rustls::lacks(settings),
         }

@@ -19,7 +19,7 @@ mod settings;
 mod unverified;
 
 pub use ciphertoll_vocabulary::{
-    Group, Identity, SecurityLevel, ServerKey, Suite, TlsLibrary, TlsVersion, Verification,
+    Group, Identity, SecurityLevel, ServerKey, Suite, TlsLibrary, TlsParameters, TlsVersion, Verification,
 };
 pub use ciphertoll_wire::tls::{KeyShare, NamedGroup};
 

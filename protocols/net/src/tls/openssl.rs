@@ -85,9 +85,9 @@ impl OpenSslContext {
     }
 
     fn builder(settings: &Settings) -> Result<SslContextBuilder, Error> {
-        check_version(settings.library)?;
+        check_version(settings.parameters.library)?;
         let mut builder = SslContextBuilder::new(SslMethod::tls_client()).map_err(settings_error)?;
-        let version = protocol(settings.version);
+        let version = protocol(settings.parameters.version);
         builder.set_min_proto_version(Some(version)).map_err(settings_error)?;
         builder.set_max_proto_version(Some(version)).map_err(settings_error)?;
         offer(&mut builder, settings)?;
@@ -119,8 +119,8 @@ impl OpenSslContext {
             inner: crate::tls::resumption::Context::build(builder, &keep),
             peer: settings.peer.clone(),
             verification: settings.verification,
-            version: settings.version,
-            library: settings.library,
+            version: settings.parameters.version,
+            library: settings.parameters.library,
         }
     }
 }
@@ -344,7 +344,7 @@ pub(super) fn load_authorities(builder: &mut SslContextBuilder, anchors: &TrustA
 
 /// The error if the library lacks a suite or group of `settings`.
 pub(super) fn lacks(settings: &Settings) -> Option<Error> {
-    if let Err(error) = check_version(settings.library) {
+    if let Err(error) = check_version(settings.parameters.library) {
         return Some(error);
     }
     let mut builder = match SslContextBuilder::new(SslMethod::tls_client()) {
@@ -378,8 +378,8 @@ fn offer(builder: &mut SslContextBuilder, settings: &Settings) -> Result<(), Err
         SecurityLevel::Weak => builder.set_security_level(LEVEL_OF_80_BITS),
         SecurityLevel::Obsolete => builder.set_security_level(LEVEL_OF_ANYTHING),
     }
-    if let Some(suite) = settings.suite {
-        let set = match settings.version {
+    if let Some(suite) = settings.parameters.suite {
+        let set = match settings.parameters.version {
             TlsVersion::Tls10 | TlsVersion::Tls11 | TlsVersion::Tls12 => {
                 builder.set_cipher_list(suite.label())
             }
@@ -387,7 +387,7 @@ fn offer(builder: &mut SslContextBuilder, settings: &Settings) -> Result<(), Err
         };
         set.map_err(|_| Error::TlsSettings(format!("this OpenSSL has no {suite}")))?;
     }
-    if let Some(group) = settings.group {
+    if let Some(group) = settings.parameters.group {
         let set = builder.set_groups_list(Group::openssl_name(group));
         set.map_err(|_| Error::TlsSettings(format!("this OpenSSL has no group {group}")))?;
     }

@@ -43,7 +43,7 @@ impl RustlsContext {
             }
         }
         let builder = ClientConfig::builder_with_provider(Arc::new(provider(settings)?))
-            .with_protocol_versions(&[supported(settings.version)?])
+            .with_protocol_versions(&[supported(settings.parameters.version)?])
             .map_err(settings_error)?
             .with_root_certificates(authorities(&settings.anchors)?);
         let resumption = match &settings.resumption {
@@ -67,8 +67,8 @@ impl RustlsContext {
     ) -> Result<Self, Error> {
         // An invalid name is refused now and not with each connection.
         server_name(&settings.peer)?;
-        let mut versions = vec![supported(settings.version)?];
-        if oldest != settings.version {
+        let mut versions = vec![supported(settings.parameters.version)?];
+        if oldest != settings.parameters.version {
             versions.push(supported(oldest)?);
         }
         let groups: Option<Vec<_>> = groups.iter().map(|group| known_group(*group)).collect();
@@ -94,7 +94,11 @@ impl RustlsContext {
             None => builder.with_no_client_auth(),
         };
         config.resumption = resumption;
-        Ok(Self { config: Arc::new(config), peer: settings.peer.clone(), version: settings.version })
+        Ok(Self {
+            config: Arc::new(config),
+            peer: settings.peer.clone(),
+            version: settings.parameters.version,
+        })
     }
 }
 
@@ -139,13 +143,13 @@ fn provider(settings: &Settings) -> Result<CryptoProvider, Error> {
         SecurityLevel::Weak => return Err(absent("RSA keys of less than 2048 bits")),
         SecurityLevel::Obsolete => return Err(absent("signatures with SHA-1")),
     }
-    if let Some(suite) = settings.suite {
+    if let Some(suite) = settings.parameters.suite {
         provider.cipher_suites.retain(|known| suite_label(known.suite()) == suite.iana());
         if provider.cipher_suites.is_empty() {
             return Err(absent(suite.iana()));
         }
     }
-    if let Some(group) = settings.group {
+    if let Some(group) = settings.parameters.group {
         let known = known_group(group).ok_or_else(|| absent(&format!("group {}", group.label())))?;
         provider.kx_groups = vec![known];
     }

@@ -3,7 +3,7 @@
 use std::net::IpAddr;
 use std::path::PathBuf;
 
-use ciphertoll_vocabulary::{Group, Identity, SecurityLevel, Suite, TlsLibrary, TlsVersion, Verification};
+use ciphertoll_vocabulary::{Identity, SecurityLevel, TlsParameters, Verification};
 
 use super::resumption::Sessions;
 use crate::Error;
@@ -47,21 +47,31 @@ pub enum PeerName {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Settings {
-    pub library: TlsLibrary,
-    /// The only version offered.
-    pub version: TlsVersion,
+    pub parameters: TlsParameters,
     pub verification: Verification,
     pub anchors: TrustAnchors,
     /// Sent as SNI even if it is not verified.
     pub peer: PeerName,
-    /// The only suite offered; the library's defaults if absent.
-    pub suite: Option<Suite>,
-    /// The only group offered; the library's defaults if absent.
-    pub group: Option<Group>,
     pub security_level: SecurityLevel,
     pub resumption: Resumption,
     /// The client's certificate, presented if the server asks for one.
     pub identity: Option<Identity>,
+}
+
+impl Settings {
+    /// Full verification, the library's security level, full handshakes, no certificate of the client.
+    #[must_use]
+    pub const fn new(parameters: TlsParameters, anchors: TrustAnchors, peer: PeerName) -> Self {
+        Self {
+            parameters,
+            verification: Verification::Full,
+            anchors,
+            peer,
+            security_level: SecurityLevel::Default,
+            resumption: Resumption::Never,
+            identity: None,
+        }
+    }
 }
 
 impl From<&str> for PeerName {

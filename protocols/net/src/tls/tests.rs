@@ -126,18 +126,9 @@ impl Certified {
     }
 
     fn settings(&self, library: TlsLibrary, version: TlsVersion) -> Settings {
-        Settings {
-            library,
-            version,
-            verification: Verification::Full,
-            anchors: TrustAnchors::File(self.file.path().to_owned()),
-            peer: PeerName::from("localhost"),
-            suite: None,
-            group: None,
-            security_level: SecurityLevel::Default,
-            resumption: Resumption::Never,
-            identity: None,
-        }
+        let parameters = TlsParameters { library, ..TlsParameters::new(version) };
+        let anchors = TrustAnchors::File(self.file.path().to_owned());
+        Settings::new(parameters, anchors, PeerName::from("localhost"))
     }
 
     fn openssl(&self, groups: &str) -> Box<dyn ServerEnd> {
@@ -272,7 +263,8 @@ fn rustls_negotiates_ml_kem() {
         (Group::MlKem768, kx_group::MLKEM768),
         (Group::P256, kx_group::SECP256R1),
     ] {
-        let settings = Settings { group: Some(group), ..settings.clone() };
+        let mut settings = settings.clone();
+        settings.parameters.group = Some(group);
         let crossed = shake_hands(&settings, certified.rustls(&[server]), usize::MAX);
         assert_eq!(crossed.negotiated.group.as_deref(), Some(group.label()));
         assert_eq!(crossed.negotiated.unused_shares, []);
@@ -302,7 +294,8 @@ fn a_server_without_ml_kem_wastes_the_clients_share() {
     assert_eq!(crossed.negotiated.group.as_deref(), Some("x25519"));
     assert_eq!(crossed.negotiated.unused_shares, [X25519_MLKEM768]);
     assert!(!crossed.negotiated.hello_retry);
-    let only_used = Settings { group: Some(Group::X25519), ..settings };
+    let mut only_used = settings;
+    only_used.parameters.group = Some(Group::X25519);
     let crossed = shake_hands(&only_used, certified.openssl("X25519"), usize::MAX);
     assert_eq!(crossed.negotiated.unused_shares, []);
 }

@@ -4,8 +4,7 @@ use std::fs;
 use std::path::PathBuf;
 
 use ciphertoll_net::tls::{
-    Identity, PeerName, Resumption, SecurityLevel, Settings, TlsLibrary, TlsVersion, TrustAnchors,
-    Verification,
+    Identity, PeerName, Settings, TlsLibrary, TlsParameters, TlsVersion, TrustAnchors,
 };
 use openssl::asn1::Asn1Time;
 use openssl::bn::{BigNum, MsbOption};
@@ -110,18 +109,8 @@ impl Authority {
 
     /// A client that trusts this authority and expects `localhost`.
     pub(crate) fn settings(&self, offer: Offer) -> Settings {
-        Settings {
-            library: offer.library,
-            version: offer.version,
-            verification: Verification::Full,
-            suite: None,
-            group: None,
-            security_level: SecurityLevel::Default,
-            resumption: Resumption::Never,
-            anchors: TrustAnchors::File(self.file()),
-            peer: PeerName::from("localhost"),
-            identity: None,
-        }
+        let parameters = TlsParameters { library: offer.library, ..TlsParameters::new(offer.version) };
+        Settings::new(parameters, TrustAnchors::File(self.file()), PeerName::from("localhost"))
     }
 
     /// A server with a fresh certificate of this authority.

@@ -84,9 +84,9 @@ fn only_what_is_named_is_offered() {
         for (driver, library) in drivers_and_libraries() {
             let acceptor = authority.acceptor(tls);
             let server = Server::tcp(move |listener| listener.accept().log_in(Some(&acceptor)).goodbye());
-            let group = Some(Group::P384);
-            let settings =
-                Settings { suite: Some(suite), group, ..authority.settings(Offer { library, version }) };
+            let mut settings = authority.settings(Offer { library, version });
+            settings.parameters.suite = Some(suite);
+            settings.parameters.group = Some(Group::P384);
             let connection = driver.connect_tls(&server.address, &settings).unwrap();
             let negotiated = connection.negotiated().unwrap();
             assert_eq!(
@@ -108,13 +108,13 @@ fn what_a_library_lacks_it_says_beforehand() {
         change(&mut settings);
         Context::lacks(&settings).map(|error| error.to_string())
     };
-    let cbc: fn(&mut Settings) = |settings| settings.suite = Suite::from_label("AES256-SHA");
+    let cbc: fn(&mut Settings) = |settings| settings.parameters.suite = Suite::from_label("AES256-SHA");
     assert_eq!(lacks(TlsLibrary::OpenSsl, cbc), None);
     assert!(lacks(TlsLibrary::Rustls, cbc).unwrap().contains("TLS_RSA_WITH_AES_256_CBC_SHA"));
-    let hybrid: fn(&mut Settings) = |settings| settings.group = Some(Group::X25519MlKem768);
+    let hybrid: fn(&mut Settings) = |settings| settings.parameters.group = Some(Group::X25519MlKem768);
     assert_eq!(lacks(TlsLibrary::OpenSsl, hybrid).is_some(), !openssl_has_post_quantum());
     assert_eq!(lacks(TlsLibrary::Rustls, hybrid), None);
-    let p521: fn(&mut Settings) = |settings| settings.group = Some(Group::P521);
+    let p521: fn(&mut Settings) = |settings| settings.parameters.group = Some(Group::P521);
     assert!(lacks(TlsLibrary::Rustls, p521).unwrap().ends_with("rustls with aws-lc-rs has no group p521"));
     let as_it_is: fn(&mut Settings) = |_| {};
     match lacks(TlsLibrary::OpenSsl35, as_it_is) {

@@ -106,15 +106,14 @@ fn forbidden_versions_need_the_lowest_strength() {
         acceptor.set_security_level(0);
         acceptor.set_cipher_list("ALL").unwrap();
         let server = server(acceptor.build());
-        let settings = Settings {
-            version,
+        let mut settings = Settings {
             security_level: SecurityLevel::Obsolete,
             resumption: Resumption::WithinContext(ResumptionMethod::Any),
-            ..authority.settings(Offer::OPENSSL_1_2)
+            ..authority.settings(Offer { version, ..Offer::OPENSSL_1_2 })
         };
         let source = ContextSource::Shared(Context::build(&settings).unwrap());
         expect_resumed(&server.address.clone(), &source, server, version.label());
-        let rustls = Settings { library: TlsLibrary::Rustls, ..settings };
-        assert!(Context::build(&rustls).is_err());
+        settings.parameters.library = TlsLibrary::Rustls;
+        assert!(Context::build(&settings).is_err());
     }
 }

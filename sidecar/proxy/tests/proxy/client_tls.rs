@@ -172,18 +172,11 @@ fn direct(fixture: &mut Fixture) {
         (PostgresTlsMode::Tls, "127.0.0.1"),
         (PostgresTlsMode::DirectTls, "127.0.0.9"),
     ] {
-        let tls = tls::Settings {
-            library: tls::TlsLibrary::OpenSsl,
-            version: tls::TlsVersion::Tls13,
-            verification: tls::Verification::Full,
-            anchors: tls::TrustAnchors::File(certificates.path("ca.pem")),
-            peer: tls::PeerName::from(server),
-            suite: None,
-            group: None,
-            security_level: tls::SecurityLevel::Default,
-            resumption: tls::Resumption::Never,
-            identity: None,
-        };
+        let tls = tls::Settings::new(
+            tls::TlsParameters::new(tls::TlsVersion::Tls13),
+            tls::TrustAnchors::File(certificates.path("ca.pem")),
+            tls::PeerName::from(server),
+        );
         let login = Login::Postgres(Arc::new(postgres::PostgresLogin {
             startup: Vec::new(),
             user: proxy.user.clone(),

@@ -48,7 +48,7 @@ pub(super) fn command(
         arguments.push(format!("unix:{}", admin_socket(context.run).display()));
     }
     arguments.extend_from_slice(start.arguments);
-    let openssl = ClientOpenSsl::for_library(start.proxy.upstream_tls().library)?;
+    let openssl = ClientOpenSsl::for_library(start.proxy.upstream_tls().parameters.library)?;
     let (file, own) = openssl.start(file);
     let mut command = ProxyCommand::new(file, own.into_iter().chain(arguments).collect());
     if !context.password.expose().is_empty() {

@@ -29,8 +29,11 @@ pub(super) const URL_SYNTAX: UrlSyntax = UrlSyntax {
 
 /// Fails if the server does not support the version or the start of `path`.
 pub(super) fn check_tls(path: TlsPath, server: TlsServer<'_>) -> Result<(), Error> {
-    if path.version.is_forbidden() {
-        return Err(unavailable(format!("{} does not offer {} by default", server.name, path.version)));
+    if path.parameters.version.is_forbidden() {
+        return Err(unavailable(format!(
+            "{} does not offer {} by default",
+            server.name, path.parameters.version
+        )));
     }
     match path.start {
         TlsStart::Requested => Ok(()),

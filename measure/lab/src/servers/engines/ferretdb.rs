@@ -111,8 +111,8 @@ impl ServerEngine for FerretDb {
     fn check_tls(&self, path: TlsPath, server: TlsServer<'_>) -> Result<(), Error> {
         document_family::check_tls(path, server)?;
         // Paths can name suites of TLS 1.3, with ECDHE, and with RSA key transport, which Go disables.
-        if let Some(suite) = path.suite
-            && path.version != TlsVersion::Tls13
+        if let Some(suite) = path.parameters.suite
+            && path.parameters.version != TlsVersion::Tls13
             && !suite.label().starts_with("ECDHE-")
         {
             let name = server.name;
@@ -124,7 +124,7 @@ impl ServerEngine for FerretDb {
             ));
         }
         let known = [Group::X25519, Group::P256, Group::P384, Group::P521, Group::X25519MlKem768];
-        let lacking = path.group.filter(|group| !known.contains(group)).map(Group::label);
+        let lacking = path.parameters.group.filter(|group| !known.contains(group)).map(Group::label);
         let lacking = lacking.or(path.key.filter(|key| key.is_ml_dsa()).map(ServerKey::label));
         if let Some(what) = lacking {
             return Err(unavailable(format!("{} uses Go's crypto/tls, which has no {what}", server.name)));

@@ -55,12 +55,18 @@ impl MySqlVariant for MySql {
 
     fn check_tls(&self, path: TlsPath, server: TlsServer<'_>) -> Result<(), Error> {
         let (name, release) = (server.name, version_numbers(server.release));
-        if path.version.is_forbidden() && release.as_slice() >= &WITHOUT_OLD_TLS[..] {
+        if path.parameters.version.is_forbidden() && release.as_slice() >= &WITHOUT_OLD_TLS[..] {
             let removed = WITHOUT_OLD_TLS.map(|number| number.to_string()).join(".");
-            return Err(unavailable(format!("{name} has no {}: {removed} removed it", path.version)));
+            return Err(unavailable(format!(
+                "{name} has no {}: {removed} removed it",
+                path.parameters.version
+            )));
         }
-        let is_chacha20 = path.suite.is_some_and(|suite| suite.label().contains("CHACHA20"));
-        if is_chacha20 && path.version == TlsVersion::Tls12 && release.as_slice() <= &WITHOUT_CHACHA20[..] {
+        let is_chacha20 = path.parameters.suite.is_some_and(|suite| suite.label().contains("CHACHA20"));
+        if is_chacha20
+            && path.parameters.version == TlsVersion::Tls12
+            && release.as_slice() <= &WITHOUT_CHACHA20[..]
+        {
             let reason = format!("{name} has no ChaCha20-Poly1305 in TLS 1.2 (its ssl_cipher lists none)");
             return Err(unavailable(reason));
         }

@@ -293,7 +293,7 @@ fn ml_kem_requires_a_new_tls_library_of_the_server() {
 fn ml_kem(engine: Engine, release: &str, tls_library: Option<&str>) -> Result<(), Error> {
     let path: ciphertoll_model::Path = "tls1.3-p256+group=x25519mlkem768".parse().unwrap();
     let path = path.as_tls().unwrap();
-    assert_eq!(path.group, Some(Group::X25519MlKem768));
+    assert_eq!(path.parameters.group, Some(Group::X25519MlKem768));
     of(engine).check_tls(path, TlsServer { name: "a server", release, tls_library })
 }
 

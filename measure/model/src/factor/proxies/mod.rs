@@ -1,4 +1,5 @@
-//! The proxy programs that can be measured. A new one is a file here, and its name in this list.
+//! The proxy programs that can be measured. A new one is a file here, and its name in this list, which is in the order of
+//! `--help`: programs for the same servers stand together.
 
 mod mysqlrouter;
 mod odyssey;

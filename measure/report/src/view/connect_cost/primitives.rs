@@ -41,7 +41,7 @@ pub(super) struct Primitives {
 impl Primitives {
     /// `None` for another TLS library and for a key that was not timed.
     pub(super) fn of(cell: &CellAnalysis, tls: TlsPath, times: &PrimitiveTimes<'_>) -> Option<Self> {
-        if tls.library != TlsLibrary::OpenSsl {
+        if tls.parameters.library != TlsLibrary::OpenSsl {
             return None;
         }
         let own = times.signatures.get(tls.key?.label())?;

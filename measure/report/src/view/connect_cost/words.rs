@@ -83,7 +83,7 @@ fn heading(part: CostPart) -> &'static str {
 pub(crate) fn sentence(report: &RunReport<'_>, costs: &ServerCosts<'_>) -> Option<String> {
     let signature = |bar: &Bar<'_>| bar.share(CostPart::Signature).unwrap_or(0.0);
     let spent = |bar: &Bar<'_>| bar.parts.get(&CostPart::Signature).copied().unwrap_or(0.0);
-    let version = |bar: &Bar<'_>| tls(bar).map(|tls| tls.version);
+    let version = |bar: &Bar<'_>| tls(bar).map(|tls| tls.parameters.version);
     let by_signature = |left: &&Bar<'_>, right: &&Bar<'_>| {
         spent(left).total_cmp(&spent(right)).then(version(left).cmp(&version(right)))
     };
@@ -116,12 +116,12 @@ fn tls(bar: &Bar<'_>) -> Option<TlsPath> {
 
 /// `TLS 1.3 connect with an RSA-4096 certificate`, with its full name if it has more modifiers.
 fn connect(bar: &Bar<'_>, tls: TlsPath) -> String {
-    let protocol = subject::protocol(tls.version);
+    let protocol = subject::protocol(tls.parameters.version);
     let Some(key) = tls.key.filter(|_| bar.parts.contains_key(&CostPart::Signature)) else {
         return format!("resumed {protocol} connect ({})", bar.label);
     };
     let article = subject::article(key);
-    let is_all = bar.label == ciphertoll_model::Path::tls(tls.version, key).to_string();
+    let is_all = bar.label == ciphertoll_model::Path::tls(tls.parameters.version, key).to_string();
     let details = if is_all { String::new() } else { format!(" ({})", bar.label) };
     format!("{protocol} connect with {article} {} certificate{details}", key_name(key))
 }
@@ -129,7 +129,7 @@ fn connect(bar: &Bar<'_>, tls: TlsPath) -> String {
 /// Whether two connects have nothing but key and suite to tell them apart.
 fn differs_in_key(one: &Bar<'_>, other: &Bar<'_>) -> bool {
     let (left, right) = (&one.cell.cell.treatment, &other.cell.cell.treatment);
-    let version = |bar: &Bar<'_>| tls(bar).map(|tls| tls.version);
+    let version = |bar: &Bar<'_>| tls(bar).map(|tls| tls.parameters.version);
     let key = |bar: &Bar<'_>| tls(bar).and_then(|tls| tls.key);
     version(one) == version(other)
         && key(one) != key(other)

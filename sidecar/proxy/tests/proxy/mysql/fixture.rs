@@ -224,18 +224,10 @@ impl Proxy {
         ca: &Path,
         identity: Option<tls::Identity>,
     ) -> Result<Client, ciphertoll_net::Error> {
-        let settings = tls::Settings {
-            library: tls::TlsLibrary::OpenSsl,
-            version: tls::TlsVersion::Tls13,
-            verification: tls::Verification::Full,
-            anchors: tls::TrustAnchors::File(ca.to_owned()),
-            peer: tls::PeerName::from("127.0.0.1"),
-            suite: None,
-            group: None,
-            security_level: tls::SecurityLevel::Default,
-            resumption: tls::Resumption::Never,
-            identity,
-        };
+        let parameters = tls::TlsParameters::new(tls::TlsVersion::Tls13);
+        let anchors = tls::TrustAnchors::File(ca.to_owned());
+        let peer = tls::PeerName::from("127.0.0.1");
+        let settings = tls::Settings { identity, ..tls::Settings::new(parameters, anchors, peer) };
         let context = tls::Context::build(&settings).expect("a context");
         let login = self.own_login(user, password.to_vec());
         let plugin = plugin.unwrap_or(login.plugin);

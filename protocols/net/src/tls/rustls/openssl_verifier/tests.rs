@@ -21,7 +21,7 @@ use super::*;
 use crate::tls::session::Handshake;
 use crate::tls::tests::Wires;
 use crate::tls::{
-    Context, Group, Resumption, SecurityLevel, TlsLibrary, TlsVersion, TrustAnchors, openssl_has_post_quantum,
+    Context, Group, TlsLibrary, TlsParameters, TlsVersion, TrustAnchors, openssl_has_post_quantum,
 };
 
 const GROUPS: [Group; 3] = [Group::P256, Group::X25519, Group::P384];
@@ -151,18 +151,9 @@ impl Server {
     }
 
     fn settings(&self, library: TlsLibrary, (verification, peer): &(Verification, PeerName)) -> Settings {
-        Settings {
-            library,
-            version: TlsVersion::Tls13,
-            verification: *verification,
-            anchors: TrustAnchors::File(self.anchors.path().to_owned()),
-            peer: peer.clone(),
-            suite: None,
-            group: None,
-            security_level: SecurityLevel::Default,
-            resumption: Resumption::Never,
-            identity: None,
-        }
+        let parameters = TlsParameters { library, ..TlsParameters::new(TlsVersion::Tls13) };
+        let anchors = TrustAnchors::File(self.anchors.path().to_owned());
+        Settings { verification: *verification, ..Settings::new(parameters, anchors, peer.clone()) }
     }
 
     /// The client's reason to refuse the server.
