@@ -179,11 +179,13 @@ pub enum Remains {
     Anything,
 }
 
-/// Whether a client has discarded its session state.
+/// What a client has discarded of its session state.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Discard {
     #[default]
     None,
+    /// Only how the server has understood its prepared statements.
+    Plans,
     All,
 }
 
@@ -209,7 +211,7 @@ impl Effects {
     /// What may be read in another way after it.
     pub(crate) fn reading(&self) -> ReadingChange {
         match self.discard {
-            Discard::None => self.reading,
+            Discard::None | Discard::Plans => self.reading,
             Discard::All => self.reading.max(ReadingChange::Constants),
         }
     }
@@ -252,6 +254,9 @@ impl Effects {
     /// Adds everything that a prepared statement does which this text executes.
     pub(crate) fn execute(&mut self, statement: &Self) {
         self.merge(statement);
+        if statement.discard == Discard::Plans {
+            self.discard = Discard::Plans;
+        }
         if !self.deallocations.is_empty() && !statement.deallocations.is_empty() {
             self.pins("several statements that deallocate");
         }

@@ -29,6 +29,7 @@ use crate::postgres::{
 
 /// The payloads of the `CommandComplete`s that are read.
 const DISCARD_ALL: &[u8] = b"DISCARD ALL\0";
+const DISCARD_PLANS: &[u8] = b"DISCARD PLANS\0";
 const DEALLOCATE: &[u8] = b"DEALLOCATE\0";
 const DEALLOCATE_ALL: &[u8] = b"DEALLOCATE ALL\0";
 /// A longer tag is another one.
@@ -140,6 +141,8 @@ impl Followed<'_> {
                     if payload == DISCARD_ALL && note.effects.discard == Discard::All {
                         self.discard_all();
                         note.effects = Effects::default();
+                    } else if payload == DISCARD_PLANS {
+                        self.statements.analyse_anew(self.prepared);
                     } else if self.deallocated(payload, next) {
                         note.deallocated += 1;
                     }
@@ -227,6 +230,9 @@ impl Followed<'_> {
         let Some(statement) = self.follower.portals.get(portal).cloned() else { return };
         if tag == DISCARD_ALL && statement.effects.discard == Discard::All {
             return self.discard_all();
+        }
+        if tag == DISCARD_PLANS {
+            self.statements.analyse_anew(self.prepared);
         }
         self.deallocated(tag, statement.effects.deallocations.first());
         self.apply(&statement.effects);

@@ -9,6 +9,7 @@ use crate::postgres::{
         message::{HEADER_BYTES, Header},
         parameters::Parameters,
         text_rules::StringSyntax,
+        transaction::TransactionStatus,
     },
     error::Error,
     relay::{
@@ -200,7 +201,9 @@ impl Followed<'_> {
             {
                 return Ok(action);
             }
-            if let Some(action) = self.keep_constants(&effects, parameters, model)? {
+            // At its end, the text closes the portals of its batch, too.
+            let is_last = self.follower.batch != BatchExecution::HasExecuted;
+            if let Some(action) = self.keep_constants(&effects, is_last, parameters, model)? {
                 return Ok(action);
             }
             let failed = self.follower.unusable.drain(..).find(|(name, _)| named.may_have(name));
@@ -257,15 +260,18 @@ impl Followed<'_> {
     /// In front of a text after which texts may be read in a way that the server does not report, the statements that
     /// would then mean something else are prepared, without a long wait for locks. The client cannot use those that are
     /// not. In an open transaction nothing is prepared that the client has not asked for: it takes locks and a snapshot,
-    /// and may fail. A `DISCARD ALL` fails, or removes the statements.
+    /// and may fail. A `DISCARD ALL` fails, or removes the statements. `may_sync`: a `Sync` ends nothing that the client still
+    /// needs.
     fn keep_constants(
         &mut self,
         effects: &Effects,
+        may_sync: bool,
         parameters: &Parameters,
         model: &mut FollowedModel,
     ) -> Result<Option<MessageAction>, Error> {
         let reading = effects.reading;
-        if self.is_between_batches(model) && self.statements.depend_on(reading) {
+        let is_idle = model.transaction() == TransactionStatus::Idle;
+        if may_sync && is_idle && self.statements.depend_on(reading) {
             let names = self.statements.dependent(reading).filter(|name| !name.is_empty());
             let wanted = names.map(|name| (NameUse::Executes, name.to_vec())).collect();
             let wanted = NamedStatements::These(wanted);
@@ -411,7 +417,8 @@ impl Followed<'_> {
                 Prepared::Waits => return Ok(self.wait()),
                 Prepared::Insert(insert) => return Ok(MessageAction::InsertBefore(insert)),
             }
-            if let Some(action) = self.keep_constants(&statement.effects, parameters, model)? {
+            let is_first = self.follower.batch == BatchExecution::Fresh;
+            if let Some(action) = self.keep_constants(&statement.effects, is_first, parameters, model)? {
                 return Ok(action);
             }
             self.follower.notes_portals = true;

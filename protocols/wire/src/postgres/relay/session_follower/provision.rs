@@ -193,7 +193,10 @@ impl Followed<'_> {
             return Ok(Some(MessageAction::InsertBefore(insert)));
         }
         // If its meaning is not known, the server says that there is no such statement.
-        let Some(preparation) = self.preparation(&statement, parameters, model) else { return Ok(None) };
+        let Some(preparation) = self.preparation(&statement, parameters, model) else {
+            self.close_stand_in(name, &mut insert, model)?;
+            return Ok((!insert.is_empty()).then_some(MessageAction::InsertBefore(insert)));
+        };
         // Behind a `SET`, some statements are refused, as in a transaction.
         let is_apart = !preparation.before.is_empty() && self.is_between_batches(model);
         if is_apart && let Some(action) = self.wait_until_answered(model) {
@@ -287,7 +290,8 @@ impl Followed<'_> {
         model: &FollowedModel,
     ) -> Option<Preparation> {
         let is_described = statement.shape.get().is_some();
-        if !is_described || !statement.is_portable() || statement.depends_on(self.follower.unreported) {
+        let is_known = is_described && !statement.is_lost();
+        if !is_known || !statement.is_portable() || statement.depends_on(self.follower.unreported) {
             return None;
         }
         let Some(read_with) = &statement.read_with else {

@@ -28,6 +28,8 @@ pub(crate) struct ClientStatement {
     pub(super) read_with: Option<Parameters>,
     /// Empty until the server has described the statement.
     pub(super) shape: OnceLock<Shape>,
+    /// Whether it can no longer be prepared as the client knows it. Its name is still in use.
+    is_lost: bool,
 }
 
 /// The statements prepared on a server connection, by name.
@@ -71,13 +73,23 @@ impl ClientStatement {
             let _ = shape.set(Shape::new(vec![0, 0], None));
         }
         let read_with = (effects.constants > Constants::None).then(|| parameters.clone());
-        Self { message, effects, read_with, shape }
+        Self { message, effects, read_with, shape, is_lost: false }
     }
 
     /// As the client has written it. The part that servers compare may end within a character, which they refuse.
     pub(super) fn name(&self) -> &[u8] {
         let payload = self.message.get(HEADER_BYTES..).unwrap_or_default();
         payload.split(|byte| *byte == 0).next().unwrap_or_default()
+    }
+
+    fn copy(&self) -> Self {
+        let Self { message, effects, read_with, shape, is_lost } = self;
+        let (message, effects, read_with) = (message.clone(), effects.clone(), read_with.clone());
+        Self { message, effects, read_with, shape: shape.clone(), is_lost: *is_lost }
+    }
+
+    pub(super) fn is_lost(&self) -> bool {
+        self.is_lost
     }
 
     /// Whether it means the same if it is prepared again.
@@ -168,17 +180,27 @@ impl ClientStatements {
         change.is_unreported() && self.by_name.values().any(|statement| statement.depends_on(change))
     }
 
-    /// Removes the statements that a connection lacks and that would mean something else there after this change.
+    /// Of the statements that a connection lacks and that would mean something else there after this change, only the names
+    /// remain: the client cannot use them, nor prepare others of these names before it has closed them.
     pub fn forget_dependent(&mut self, change: ReadingChange, prepared: &ConnectionStatements) {
-        let is_lost = |name: &Vec<u8>, statement: &ClientStatement| {
-            statement.depends_on(change) && prepared.get(name) != Some(OnConnection::Statement)
-        };
-        let bytes = &mut self.bytes;
-        self.by_name.retain(|name, statement| {
-            let is_kept = !is_lost(name, statement);
-            *bytes -= if is_kept { 0 } else { statement.bytes() };
-            is_kept
-        });
+        for (name, statement) in &mut self.by_name {
+            if statement.depends_on(change)
+                && !statement.is_lost
+                && prepared.get(name) != Some(OnConnection::Statement)
+            {
+                *statement = Arc::new(ClientStatement { is_lost: true, ..statement.copy() });
+            }
+        }
+    }
+
+    /// The server will analyse its statements anew when they are used next: the client's others, too, are read with the
+    /// settings of that moment.
+    pub(super) fn analyse_anew(&mut self, prepared: &ConnectionStatements) {
+        for (name, statement) in &mut self.by_name {
+            if statement.read_with.is_some() && prepared.get(name) != Some(OnConnection::Statement) {
+                *statement = Arc::new(ClientStatement { read_with: None, ..statement.copy() });
+            }
+        }
     }
 
     /// The names of those that depend on this change.

@@ -464,7 +464,7 @@ fn next(statement: StatementState, word: &[u8], effects: &mut Effects) -> Statem
         }
         // The server analyses its prepared statements anew, and reads their constants with the present settings.
         (StatementState::Discard, b"plans") => {
-            effects.changes_reading(ReadingChange::Constants);
+            effects.discard = Discard::Plans;
             effects.pins("DISCARD PLANS");
             StatementState::Other
         }

@@ -72,7 +72,7 @@ fn a_quoted_setting_is_what_it_is_without_quotes() {
 #[test]
 fn a_server_that_analyses_its_statements_anew_keeps_its_client() {
     let effects = of("DISCARD PLANS");
-    assert_eq!((effects.pin, effects.reading), (Some("DISCARD PLANS"), ReadingChange::Constants));
+    assert_eq!((effects.pin, effects.discard), (Some("DISCARD PLANS"), Discard::Plans));
 }
 
 #[test]
