@@ -7,6 +7,7 @@
 
 mod hosts;
 mod load;
+mod observe;
 mod paths;
 pub(crate) mod runs;
 #[cfg(test)]
@@ -31,6 +32,7 @@ use clap_complete::Shell;
 
 use self::hosts::HostArguments;
 pub(crate) use self::load::{AdviseArguments, LoadArguments, PredictArguments, PriceArguments};
+pub(crate) use self::observe::{ObserveArguments, ObserveFormat};
 use self::runs::RunsArguments;
 pub(crate) use self::url::UrlArguments;
 use crate::tde::TdeArguments;
@@ -74,6 +76,8 @@ pub(crate) enum CliCommand {
     Predict(PredictArguments),
     /// Advise a configuration for a load: its cost, its saving, and the settings for it
     Advise(AdviseArguments),
+    /// Say what your database connections do: how they are encrypted, how long a connect takes, what to change
+    Observe(ObserveArguments),
     /// List the recorded runs; remove them
     Runs(RunsArguments),
     /// List the installed servers; fetch others

@@ -22,6 +22,7 @@ mod failure;
 mod hidden;
 mod hosts;
 mod lab;
+mod observe;
 mod output;
 mod passwords;
 mod predict;
@@ -73,6 +74,7 @@ fn dispatch(arguments: Arguments) -> Result<u8, Failure> {
         CliCommand::Compare(arguments) => compare::compare(&arguments),
         CliCommand::Predict(arguments) => predict::predict(&arguments),
         CliCommand::Advise(arguments) => advise::advise(&arguments),
+        CliCommand::Observe(arguments) => observe::observe(&arguments),
         CliCommand::Runs(arguments) => runs::runs(&arguments),
         CliCommand::Servers { command: Some(ServersCommand::Fetch { name }), .. } => servers::fetch(name),
         CliCommand::Servers { command: None, json } => servers::servers(json),

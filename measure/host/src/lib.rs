@@ -14,6 +14,7 @@ pub mod exec;
 pub mod files;
 pub mod hex;
 pub mod port;
+pub mod privileges;
 pub mod processors;
 pub mod programs;
 pub mod scratch;

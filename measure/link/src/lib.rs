@@ -6,6 +6,7 @@
 
 mod backend;
 mod calibrate;
+mod capture;
 mod clock;
 mod error;
 mod line;
@@ -21,6 +22,7 @@ mod relay;
 mod schedule;
 mod tunnel;
 
+pub use capture::{LiveCapture, LivePacket, MOST_PORTS};
 pub use error::Error;
 pub use messages::{Interface, LinkCalibration, LinkCounters, LinkEnd};
 pub use namespace::{SERVER, join};

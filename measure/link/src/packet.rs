@@ -16,6 +16,7 @@ use nix::libc;
 use nix::net::if_::if_nametoindex;
 use nix::sys::mman::{MapFlags, ProtFlags, mmap, munmap};
 use nix::sys::socket::{MsgFlags, send};
+use socket2::{SockFilter, SockRef};
 
 use crate::clock::monotonic_of;
 
@@ -34,10 +35,16 @@ const TP_STATUS_USER: u32 = 1;
 /// Frames were dropped since `PACKET_STATISTICS` was last read.
 const TP_STATUS_LOSING: u32 = 4;
 /// Offsets in a `tpacket2_hdr`.
+const LENGTH_AT: usize = 4;
 const SNAP_LENGTH_AT: usize = 8;
 const MAC_AT: usize = 12;
 const SECONDS_AT: usize = 16;
 const NANOS_AT: usize = 20;
+/// Offsets of the `sockaddr_ll` that follows it.
+const ADDRESS_AT: usize = 32;
+const INTERFACE_AT: usize = ADDRESS_AT + 4;
+const HARDWARE_AT: usize = ADDRESS_AT + 8;
+const KIND_AT: usize = ADDRESS_AT + 10;
 
 const BLOCK_BYTES: usize = 1 << 20;
 /// Room for a 64 KB segment and its headers.
@@ -47,6 +54,7 @@ const BLOCKS: usize = 48;
 const FRAMES: usize = BLOCKS * FRAMES_PER_BLOCK;
 const RING_BYTES: usize = BLOCKS * BLOCK_BYTES;
 const EVERY_PROTOCOL: u16 = 0x0003;
+const EVERY_INTERFACE: u32 = 0;
 
 pub(crate) struct PacketSocket(OwnedFd);
 
@@ -56,6 +64,8 @@ pub(crate) struct PacketRing {
     base: NonNull<c_void>,
     next: usize,
     dropped: u64,
+    /// What is in front of each frame.
+    header_bytes: usize,
 }
 
 #[derive(Debug, PartialEq, Eq)]
@@ -66,12 +76,26 @@ pub(crate) struct ReceivedFrame {
     pub(crate) came_ns: u64,
 }
 
-/// A frame within its ring slot: offset of its `virtio_net_hdr`, length without it, and time stamp.
+/// A frame as the kernel describes it in the ring.
 #[derive(Debug, PartialEq, Eq)]
-struct RingSlot {
-    begin: usize,
-    bytes: usize,
-    came_unix_ns: u64,
+pub(crate) struct RingFrame {
+    /// Length without the `virtio_net_hdr`.
+    pub(crate) bytes: usize,
+    /// The same before the kernel cut it.
+    pub(crate) wire_bytes: u32,
+    /// The kernel's time stamp.
+    pub(crate) came_unix_ns: u64,
+    pub(crate) interface: u32,
+    /// `ARPHRD_…` of `linux/if_arp.h`.
+    pub(crate) hardware: u16,
+    /// `PACKET_…` of `linux/if_packet.h`.
+    pub(crate) kind: u8,
+}
+
+impl From<RingFrame> for ReceivedFrame {
+    fn from(frame: RingFrame) -> Self {
+        Self { bytes: frame.bytes, came_ns: monotonic_of(frame.came_unix_ns) }
+    }
 }
 
 // SAFETY: only the owner uses the mapping, through `&mut self`; the mapping is bound to no thread.
@@ -81,7 +105,24 @@ unsafe impl Send for PacketRing {}
 impl PacketSocket {
     /// Receives everything that arrives on this interface.
     pub(crate) fn open(interface: &str) -> io::Result<Self> {
-        let flags = libc::SOCK_RAW | libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK;
+        let socket = Self::unbound(libc::SOCK_RAW)?;
+        socket.set(PACKET_VNET_HDR, &1_i32)?;
+        socket.set(PACKET_IGNORE_OUTGOING, &1_i32)?;
+        socket.set(PACKET_QDISC_BYPASS, &1_i32)?;
+        socket.bind(if_nametoindex(interface)?)?;
+        Ok(socket)
+    }
+
+    /// Receives what passes this interface, or any, and the filter: from the network layer on, in both directions.
+    pub(crate) fn open_to_observe(interface: Option<&str>, filter: &[SockFilter]) -> io::Result<Self> {
+        let socket = Self::unbound(libc::SOCK_DGRAM)?;
+        SockRef::from(&socket.0).attach_filter(filter)?;
+        socket.bind(interface.map(if_nametoindex).transpose()?.unwrap_or(EVERY_INTERFACE))?;
+        Ok(socket)
+    }
+
+    fn unbound(kind: i32) -> io::Result<Self> {
+        let flags = kind | libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK;
         // SAFETY: it takes numbers only. Bound to no protocol yet, it receives nothing.
         #[expect(unsafe_code, reason = "nix binds every packet socket to a protocol at once")]
         let fd = unsafe { libc::socket(libc::AF_PACKET, flags, 0) };
@@ -90,12 +131,7 @@ impl PacketSocket {
         }
         // SAFETY: the descriptor was just made and has no other owner.
         #[expect(unsafe_code, reason = "a number becomes an owned descriptor")]
-        let socket = Self(unsafe { OwnedFd::from_raw_fd(fd) });
-        socket.set(PACKET_VNET_HDR, &1_i32)?;
-        socket.set(PACKET_IGNORE_OUTGOING, &1_i32)?;
-        socket.set(PACKET_QDISC_BYPASS, &1_i32)?;
-        socket.bind(if_nametoindex(interface)?)?;
-        Ok(socket)
+        Ok(Self(unsafe { OwnedFd::from_raw_fd(fd) }))
     }
 
     fn bind(&self, interface: u32) -> io::Result<()> {
@@ -164,7 +200,7 @@ impl AsFd for PacketSocket {
 
 impl PacketRing {
     /// Has the kernel deliver into a ring, which is not charged to the socket's buffer.
-    pub(crate) fn map(socket: PacketSocket) -> io::Result<Self> {
+    pub(crate) fn map(socket: PacketSocket, header_bytes: usize) -> io::Result<Self> {
         socket.set(PACKET_VERSION, &TPACKET_V2)?;
         // `struct tpacket_req`.
         let request = [BLOCK_BYTES, BLOCKS, FRAME_BYTES, FRAMES].map(|number| number as u32);
@@ -174,11 +210,11 @@ impl PacketRing {
         // SAFETY: a new mapping at an address of the kernel's choice overlaps no existing memory.
         #[expect(unsafe_code, reason = "the ring is shared with the kernel")]
         let base = unsafe { mmap(None, length, protection, MapFlags::MAP_SHARED, &socket, 0) }?;
-        Ok(Self { socket, base, next: 0, dropped: 0 })
+        Ok(Self { socket, base, next: 0, dropped: 0, header_bytes })
     }
 
     /// Appends the next frame to `into`, if there is one.
-    pub(crate) fn take(&mut self, into: &mut Vec<u8>) -> Option<ReceivedFrame> {
+    pub(crate) fn take(&mut self, into: &mut Vec<u8>) -> Option<RingFrame> {
         let at = self.next / FRAMES_PER_BLOCK * BLOCK_BYTES + self.next % FRAMES_PER_BLOCK * FRAME_BYTES;
         // SAFETY: `next` is below FRAMES, so the whole frame lies within the mapping, which lives as long as `self`.
         #[expect(unsafe_code, reason = "the ring is shared with the kernel")]
@@ -198,8 +234,7 @@ impl PacketRing {
         // it.
         #[expect(unsafe_code, reason = "the ring is shared with the kernel")]
         let bytes = unsafe { std::slice::from_raw_parts(frame.as_ptr(), FRAME_BYTES) };
-        let taken = read(bytes, into)
-            .map(|slot| ReceivedFrame { bytes: slot.bytes, came_ns: monotonic_of(slot.came_unix_ns) });
+        let taken = read(bytes, self.header_bytes, into);
         status.store(TP_STATUS_KERNEL, Ordering::Release);
         self.next = (self.next + 1) % FRAMES;
         taken
@@ -211,15 +246,21 @@ impl PacketRing {
     }
 }
 
-/// Copies a frame out of its slot; `None` if the kernel's header is malformed.
-fn read(slot: &[u8], into: &mut Vec<u8>) -> Option<RingSlot> {
+/// Copies a frame and the header in front of it out of its slot; `None` if the kernel's description is malformed.
+fn read(slot: &[u8], header_bytes: usize, into: &mut Vec<u8>) -> Option<RingFrame> {
     let word = |at: usize| slot.get(at..at + 4)?.try_into().ok().map(u32::from_ne_bytes);
-    let mac = u16::from_ne_bytes(slot.get(MAC_AT..MAC_AT + 2)?.try_into().ok()?);
-    let begin = usize::from(mac).checked_sub(VNET_HEADER_BYTES)?;
+    let half = |at: usize| slot.get(at..at + 2)?.try_into().ok().map(u16::from_ne_bytes);
+    let begin = usize::from(half(MAC_AT)?).checked_sub(header_bytes)?;
     let bytes = word(SNAP_LENGTH_AT)? as usize;
-    into.extend_from_slice(slot.get(begin..begin.checked_add(bytes)?.checked_add(VNET_HEADER_BYTES)?)?);
-    let came_unix_ns = u64::from(word(SECONDS_AT)?) * 1_000_000_000 + u64::from(word(NANOS_AT)?);
-    Some(RingSlot { begin, bytes, came_unix_ns })
+    into.extend_from_slice(slot.get(begin..begin.checked_add(bytes)?.checked_add(header_bytes)?)?);
+    Some(RingFrame {
+        bytes,
+        wire_bytes: word(LENGTH_AT)?,
+        came_unix_ns: u64::from(word(SECONDS_AT)?) * 1_000_000_000 + u64::from(word(NANOS_AT)?),
+        interface: word(INTERFACE_AT)?,
+        hardware: half(HARDWARE_AT)?,
+        kind: *slot.get(KIND_AT)?,
+    })
 }
 
 impl AsFd for PacketRing {
@@ -256,15 +297,15 @@ mod tests {
         let mut frame = slot(90, 4);
         frame[80..94].copy_from_slice(b"headerheadDATA");
         let mut out = b"before".to_vec();
-        let slot = read(&frame, &mut out).unwrap();
-        assert_eq!(slot, RingSlot { begin: 80, bytes: 4, came_unix_ns: 7_000_000_009 });
+        let slot = read(&frame, VNET_HEADER_BYTES, &mut out).unwrap();
+        assert_eq!((slot.bytes, slot.came_unix_ns), (4, 7_000_000_009));
         assert_eq!(out, b"beforeheaderheadDATA");
     }
 
     #[test]
     fn a_malformed_header_yields_no_frame() {
         for (mac, length) in [(4, 60), (90, u32::MAX), (u16::MAX, FRAME_BYTES as u32)] {
-            assert!(read(&slot(mac, length), &mut Vec::new()).is_none(), "{mac} {length}");
+            assert!(read(&slot(mac, length), VNET_HEADER_BYTES, &mut Vec::new()).is_none(), "{mac} {length}");
         }
     }
 }

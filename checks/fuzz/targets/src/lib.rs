@@ -14,6 +14,8 @@ pub mod mysql_internal_command;
 pub mod mysql_relay;
 pub mod mysql_response;
 pub mod mysql_server;
+pub mod observe_capture;
+pub mod passive_conversation;
 pub mod postgres_connect;
 pub mod postgres_follow;
 pub mod postgres_internal_command;
@@ -25,6 +27,7 @@ pub mod tde_file_class;
 pub mod tde_key_file;
 pub mod tls_client_hello;
 pub mod tls_flight;
+pub mod tls_handshake;
 
 /// A fuzz target; its name is also that of its directory in `checks/fuzz/seeds`.
 pub struct FuzzTarget {
@@ -32,7 +35,7 @@ pub struct FuzzTarget {
     pub run: fn(&[u8]),
 }
 
-pub const ALL: [FuzzTarget; 22] = [
+pub const ALL: [FuzzTarget; 25] = [
     FuzzTarget { name: "mongodb_connect", run: mongodb_connect::run },
     FuzzTarget { name: "mongodb_reply", run: mongodb_reply::run },
     FuzzTarget { name: "mongodb_template", run: mongodb_template::run },
@@ -44,6 +47,8 @@ pub const ALL: [FuzzTarget; 22] = [
     FuzzTarget { name: "mysql_relay", run: mysql_relay::run },
     FuzzTarget { name: "mysql_response", run: mysql_response::run },
     FuzzTarget { name: "mysql_server", run: mysql_server::run },
+    FuzzTarget { name: "observe_capture", run: observe_capture::run },
+    FuzzTarget { name: "passive_conversation", run: passive_conversation::run },
     FuzzTarget { name: "postgres_connect", run: postgres_connect::run },
     FuzzTarget { name: "postgres_follow", run: postgres_follow::run },
     FuzzTarget { name: "postgres_internal_command", run: postgres_internal_command::run },
@@ -55,6 +60,7 @@ pub const ALL: [FuzzTarget; 22] = [
     FuzzTarget { name: "tde_key_file", run: tde_key_file::run },
     FuzzTarget { name: "tls_client_hello", run: tls_client_hello::run },
     FuzzTarget { name: "tls_flight", run: tls_flight::run },
+    FuzzTarget { name: "tls_handshake", run: tls_handshake::run },
 ];
 
 /// Data of one direction that a relay has not forwarded yet, and how much it has.

@@ -9,7 +9,7 @@ use crate::tree::{expect_none, workspace_root};
 const PREFIX: &str = "ciphertoll-";
 
 /// Each crate and the crates that it may use. A new crate needs a row here, and in ARCHITECTURE.md.
-const ARROWS: [(&str, &[&str]); 21] = [
+const ARROWS: [(&str, &[&str]); 22] = [
     ("vocabulary", &[]),
     ("model", &["vocabulary"]),
     ("record", &["model"]),
@@ -22,6 +22,7 @@ const ARROWS: [(&str, &[&str]); 21] = [
     ("lab", &["model", "record", "wire", "net", "link", "tde", "host", "fetch"]),
     ("hosts", &["model", "record", "host", "load"]),
     ("stats", &["model"]),
+    ("observe", &["vocabulary", "wire"]),
     ("experiment", &["model", "record", "stats", "host", "lab", "load", "link", "hosts"]),
     ("report", &["model", "stats"]),
     ("proxy", &["vocabulary", "wire", "net"]),
@@ -32,7 +33,7 @@ const ARROWS: [(&str, &[&str]); 21] = [
         &["model", "record", "stats", "wire", "net", "link", "host", "lab", "load", "hosts", "experiment"],
     ),
     ("oracles", &["model", "wire", "net", "host", "lab", "load"]),
-    ("fuzz-targets", &["wire", "proxy", "tde"]),
+    ("fuzz-targets", &["wire", "proxy", "tde", "observe"]),
     ("testing", &["model"]),
 ];
 

@@ -12,6 +12,7 @@ mod killed_anywhere;
 mod kubernetes;
 mod lab;
 mod links;
+mod observe;
 mod profile;
 mod proxies;
 mod recorded;

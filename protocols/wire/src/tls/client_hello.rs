@@ -1,13 +1,12 @@
-//! The key shares of a `ClientHello` (RFC 8446, 4.1.2 and 4.2.8): what the client has computed before it knows which
+//! `ClientHello` (RFC 8446, 4.1.2), and its key shares (4.2.8): what the client has computed before it knows which
 //! group the server selects.
 
-use crate::tls::fields::{array, bytes, vector};
+use crate::tls::extensions::{Extensions, KEY_SHARE};
+use crate::tls::fields::{array, bytes, long_vector, number, short_vector, vector};
 use crate::tls::group::NamedGroup;
+use crate::tls::messages::CLIENT_HELLO;
+use crate::tls::records::HANDSHAKE;
 
-/// `ContentType` and `HandshakeType` (RFC 8446, 5.1 and 4).
-const HANDSHAKE: u8 = 22;
-const CLIENT_HELLO: u8 = 1;
-const EXTENSION_KEY_SHARE: u16 = 51;
 const RANDOM_BYTES: usize = 32;
 /// Clients send one to three. More are ignored.
 const MAX_KEY_SHARES: usize = 8;
@@ -24,39 +23,46 @@ pub struct KeyShare {
 pub fn key_shares(mut flight: &[u8]) -> Option<Vec<KeyShare>> {
     let [content_type, _version @ ..]: [u8; 3] = array(&mut flight)?;
     let mut record = vector(&mut flight)?;
-    let [message_type, high, middle, low] = array(&mut record)?;
+    let [message_type] = array(&mut record)?;
     if content_type != HANDSHAKE || message_type != CLIENT_HELLO {
         return None;
     }
-    let length = u32::from_be_bytes([0, high, middle, low]) as usize;
-    let mut extensions = extensions(bytes(&mut record, length)?)?;
-    while !extensions.is_empty() {
-        let kind = u16::from_be_bytes(array(&mut extensions)?);
-        let mut content = vector(&mut extensions)?;
-        if kind == EXTENSION_KEY_SHARE {
+    for extension in ClientHello::parse(long_vector(&mut record)?)?.extensions {
+        let (kind, mut content) = extension?;
+        if kind == KEY_SHARE {
             return shares(vector(&mut content)?);
         }
     }
     Some(Vec::new())
 }
 
-/// The extensions at the end of a message's body; empty if it has none.
-fn extensions(mut body: &[u8]) -> Option<&[u8]> {
-    let body = &mut body;
-    let _version: [u8; 2] = array(body)?;
-    bytes(body, RANDOM_BYTES)?;
-    let [session_id_bytes] = array(body)?;
-    bytes(body, usize::from(session_id_bytes))?;
-    let _suites = vector(body)?;
-    let [compressions] = array(body)?;
-    bytes(body, usize::from(compressions))?;
-    if body.is_empty() { Some(&[]) } else { vector(body) }
+/// The fields of a message's body that are of use.
+#[derive(Debug, Clone)]
+pub(crate) struct ClientHello<'a> {
+    pub(crate) legacy_version: u16,
+    pub(crate) session_id: &'a [u8],
+    pub(crate) suites: &'a [u8],
+    pub(crate) extensions: Extensions<'a>,
 }
 
-fn shares(mut list: &[u8]) -> Option<Vec<KeyShare>> {
+impl<'a> ClientHello<'a> {
+    /// Parses the body of a message; `None` if it is malformed. The content of extensions is not checked.
+    pub(crate) fn parse(mut body: &'a [u8]) -> Option<Self> {
+        let legacy_version = number(&mut body)?;
+        bytes(&mut body, RANDOM_BYTES)?;
+        let session_id = short_vector(&mut body)?;
+        let suites = vector(&mut body)?;
+        let _compressions = short_vector(&mut body)?;
+        let extensions = Extensions::at_end_of(body)?;
+        Some(Self { legacy_version, session_id, suites, extensions })
+    }
+}
+
+/// The key shares of a list; `None` if it is malformed.
+pub(crate) fn shares(mut list: &[u8]) -> Option<Vec<KeyShare>> {
     let mut shares = Vec::new();
     while !list.is_empty() && shares.len() < MAX_KEY_SHARES {
-        let group = NamedGroup(u16::from_be_bytes(array(&mut list)?));
+        let group = NamedGroup(number(&mut list)?);
         let key = vector(&mut list)?;
         // A vector has at most 65,535 bytes.
         shares.push(KeyShare { group, bytes: u16::try_from(key.len()).ok()? });

@@ -6,14 +6,30 @@ pub(crate) fn array<const N: usize>(input: &mut &[u8]) -> Option<[u8; N]> {
     Some(*taken)
 }
 
+pub(crate) fn number(input: &mut &[u8]) -> Option<u16> {
+    array(input).map(u16::from_be_bytes)
+}
+
 pub(crate) fn bytes<'a>(input: &mut &'a [u8], length: usize) -> Option<&'a [u8]> {
     let (taken, rest) = input.split_at_checked(length)?;
     *input = rest;
     Some(taken)
 }
 
+/// Bytes with a one-byte length prefix.
+pub(crate) fn short_vector<'a>(input: &mut &'a [u8]) -> Option<&'a [u8]> {
+    let [length] = array(input)?;
+    bytes(input, usize::from(length))
+}
+
 /// Bytes with a two-byte length prefix.
 pub(crate) fn vector<'a>(input: &mut &'a [u8]) -> Option<&'a [u8]> {
-    let length = u16::from_be_bytes(array(input)?);
+    let length = number(input)?;
     bytes(input, usize::from(length))
+}
+
+/// Bytes with a three-byte length prefix.
+pub(crate) fn long_vector<'a>(input: &mut &'a [u8]) -> Option<&'a [u8]> {
+    let [high, middle, low] = array(input)?;
+    bytes(input, u32::from_be_bytes([0, high, middle, low]) as usize)
 }

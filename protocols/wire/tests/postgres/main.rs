@@ -10,6 +10,7 @@ mod copy;
 mod fake_server;
 mod followed;
 mod login;
+mod lost_statements;
 mod messages;
 mod own_batches;
 mod pipelined;

@@ -1,23 +1,10 @@
 //! The observer on real OpenSSL handshakes in memory, with generated certificates.
 
-use std::{
-    collections::VecDeque,
-    io::{self, Read, Write},
-};
-
 use ciphertoll_vocabulary::Group;
-use ciphertoll_wire::tls::{Flight, FlightObserver, NamedGroup, SignatureScheme};
-use openssl::{
-    asn1::Asn1Time,
-    hash::MessageDigest,
-    pkey::{PKey, Private},
-    rsa::Rsa,
-    ssl::{
-        HandshakeError, MidHandshakeSslStream, Ssl, SslContext, SslContextBuilder, SslMethod, SslStream,
-        SslVerifyMode, SslVersion,
-    },
-    x509::{X509, X509NameBuilder},
-};
+use ciphertoll_wire::tls::{ConnectionSide, Flight, FlightObserver, NamedGroup, SignatureScheme};
+use openssl::ssl::{SslContext, SslContextBuilder, SslVersion};
+
+use crate::tls_memory::{client_context, converse, only, server_context};
 
 const AES_256_GCM_1_3: u16 = 0x1302;
 const ECDHE_RSA_AES256_GCM: u16 = 0xc030;
@@ -25,125 +12,12 @@ const DHE_RSA_AES256_GCM: u16 = 0x009f;
 const RSA_AES256_GCM: u16 = 0x009d;
 const RSA_PSS_SHA256: u16 = 0x0804;
 
-/// One end of a connection in memory.
-#[derive(Debug, Default)]
-struct End {
-    incoming: VecDeque<u8>,
-    outgoing: Vec<u8>,
-}
-
-impl Read for End {
-    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        if self.incoming.is_empty() {
-            return Err(io::ErrorKind::WouldBlock.into());
-        }
-        self.incoming.read(buffer)
-    }
-}
-
-impl Write for End {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.outgoing.write(bytes)
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
-    }
-}
-
-/// A handshake that is complete or awaits the peer.
-enum Side {
-    Done(SslStream<End>),
-    Waiting(MidHandshakeSslStream<End>),
-}
-
-impl Side {
-    fn of(result: Result<SslStream<End>, HandshakeError<End>>) -> Self {
-        match result {
-            Ok(stream) => Self::Done(stream),
-            Err(HandshakeError::WouldBlock(waiting)) => Self::Waiting(waiting),
-            Err(error) => panic!("handshake: {error:?}"),
-        }
-    }
-
-    fn advance(self) -> Self {
-        match self {
-            Self::Done(mut stream) => {
-                // Reads the session tickets.
-                let _ = stream.ssl_read(&mut [0; 1]);
-                Self::Done(stream)
-            }
-            Self::Waiting(waiting) => Self::of(waiting.handshake()),
-        }
-    }
-
-    fn end(&mut self) -> &mut End {
-        match self {
-            Self::Done(stream) => stream.get_mut(),
-            Self::Waiting(waiting) => waiting.get_mut(),
-        }
-    }
-}
-
 /// The server's bytes of one handshake.
 fn handshake(server: &SslContext, client: &SslContext) -> Vec<u8> {
-    let mut client = Side::of(Ssl::new(client).unwrap().connect(End::default()));
-    let mut server = Side::of(Ssl::new(server).unwrap().accept(End::default()));
-    let mut sent = Vec::new();
-    for _ in 0..6 {
-        let flight = std::mem::take(&mut client.end().outgoing);
-        server.end().incoming.extend(flight);
-        server = server.advance();
-        let flight = std::mem::take(&mut server.end().outgoing);
-        sent.extend_from_slice(&flight);
-        client.end().incoming.extend(flight);
-        client = client.advance();
-    }
-    assert!(matches!((client, server), (Side::Done(_), Side::Done(_))), "the handshake did not end");
-    sent
-}
-
-/// A self-signed certificate, large enough for several records.
-fn server_context(configure: impl FnOnce(&mut SslContextBuilder)) -> SslContext {
-    let key = PKey::from_rsa(Rsa::generate(2048).unwrap()).unwrap();
-    let mut context = SslContext::builder(SslMethod::tls_server()).unwrap();
-    context.set_private_key(&key).unwrap();
-    context.set_certificate(&certificate(&key)).unwrap();
-    for _ in 0..40 {
-        context.add_extra_chain_cert(certificate(&key)).unwrap();
-    }
-    configure(&mut context);
-    context.build()
-}
-
-fn certificate(key: &PKey<Private>) -> X509 {
-    let mut name = X509NameBuilder::new().unwrap();
-    name.append_entry_by_text("CN", "server").unwrap();
-    let name = name.build();
-    let mut certificate = X509::builder().unwrap();
-    certificate.set_version(2).unwrap();
-    certificate.set_subject_name(&name).unwrap();
-    certificate.set_issuer_name(&name).unwrap();
-    certificate.set_pubkey(key).unwrap();
-    certificate.set_not_before(&Asn1Time::days_from_now(0).unwrap()).unwrap();
-    certificate.set_not_after(&Asn1Time::days_from_now(1).unwrap()).unwrap();
-    certificate.sign(key, MessageDigest::sha256()).unwrap();
-    certificate.build()
-}
-
-/// A client without verification: the tests check what is negotiated.
-fn client_context(configure: impl FnOnce(&mut SslContextBuilder)) -> SslContext {
-    let mut context = SslContext::builder(SslMethod::tls_client()).unwrap();
-    context.set_verify(SslVerifyMode::NONE);
-    configure(&mut context);
-    context.build()
-}
-
-fn only(version: SslVersion) -> impl Fn(&mut SslContextBuilder) {
-    move |context| {
-        context.set_min_proto_version(Some(version)).unwrap();
-        context.set_max_proto_version(Some(version)).unwrap();
-    }
+    let conversation = converse(server, client, 0);
+    assert!(conversation.is_established, "the handshake did not end");
+    let by_server = conversation.flights.into_iter().filter(|(from, _)| *from == ConnectionSide::Server);
+    by_server.flat_map(|(_, bytes)| bytes).collect()
 }
 
 /// The flight, read at once. Asserts that every other split gives the same.

@@ -1,0 +1,99 @@
+//! The arguments of `observe`.
+
+use std::path::PathBuf;
+use std::str::FromStr;
+
+use ciphertoll_model::duration::Span;
+use ciphertoll_wire::passive::DatabaseProtocol;
+use clap::{Args, ValueEnum};
+
+const OBSERVE_EXAMPLES: &str = "\
+Examples:
+  sudo ciphertoll observe --for 60s
+      who connects to what, how often, with which encryption; how long a connect takes, and how many
+      queries follow; then what to change, the worst first
+  sudo tcpdump -i any -s 0 -w trace.pcap 'tcp port 5432 or tcp port 3306 or tcp port 27017'
+  ciphertoll observe --pcap trace.pcap
+      the same from a capture, which may have been made elsewhere and needs no privileges to be read
+  sudo tcpdump -i any -s 0 -w - tcp port 6432 | ciphertoll observe --pcap - --port 6432=postgres
+      a server on another port, without a file
+  ciphertoll observe --pcap trace.pcap --format json
+      everything that was counted
+
+Once the interfaces are open, all privileges are given up. No text of a statement, no name of a user or database and
+no password is kept or printed.";
+
+#[derive(Args, Debug)]
+#[command(after_help = OBSERVE_EXAMPLES)]
+pub(crate) struct ObserveArguments {
+    /// Read a capture that tcpdump or Wireshark wrote, as pcap or pcapng; `-` reads stdin. Default: observe this
+    /// machine's interfaces, which needs the right to capture packets
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["for", "interface"])]
+    pub(crate) pcap: Option<PathBuf>,
+    /// How long to observe: 10s, 5m; Ctrl-C ends it early
+    #[arg(long, value_name = "TIME", default_value = "60s")]
+    pub(crate) r#for: Span,
+    /// The interface to observe; default: all
+    #[arg(long, value_name = "NAME")]
+    pub(crate) interface: Option<String>,
+    /// The ports of servers, each with its protocol: postgres, mysql (also MariaDB) or mongodb; without one,
+    /// the first bytes tell
+    #[arg(
+        long,
+        value_name = "PORT[=PROTOCOL]",
+        value_delimiter = ',',
+        default_value = "5432=postgres,3306=mysql,27017=mongodb"
+    )]
+    pub(crate) port: Vec<ServerPort>,
+    /// Print the first screen, or everything as JSON
+    #[arg(long, value_enum, default_value_t = ObserveFormat::Terminal)]
+    pub(crate) format: ObserveFormat,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum ObserveFormat {
+    /// At most 25 lines
+    Terminal,
+    /// Every pair of client and server, with all counts
+    Json,
+}
+
+/// A port on which servers listen.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct ServerPort {
+    pub(crate) port: u16,
+    pub(crate) protocol: Option<DatabaseProtocol>,
+}
+
+impl FromStr for ServerPort {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let (port, protocol) = match text.split_once('=') {
+            None => (text, None),
+            Some((port, name)) => {
+                let known = DatabaseProtocol::ALL.into_iter().find(|protocol| protocol.label() == name);
+                let known = known.ok_or_else(|| format!("\"{name}\" is not postgres, mysql or mongodb"))?;
+                (port, Some(known))
+            }
+        };
+        let number = port.parse().ok().filter(|port| *port > 0);
+        let port = number.ok_or_else(|| format!("\"{port}\" is not a port: write 5432=postgres"))?;
+        Ok(Self { port, protocol })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ports_may_name_a_protocol() {
+        let protocol = Some(DatabaseProtocol::MySql);
+        assert_eq!("3307=mysql".parse(), Ok(ServerPort { port: 3307, protocol }));
+        assert_eq!("6432".parse(), Ok(ServerPort { port: 6432, protocol: None }));
+        for wrong in ["", "0", "65536", "x=mysql", "5432=", "5432=oracle", "=mysql"] {
+            assert!(wrong.parse::<ServerPort>().is_err(), "{wrong}");
+        }
+    }
+}

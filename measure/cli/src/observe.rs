@@ -1,0 +1,110 @@
+//! `observe`: what database connections do, from a capture or from this machine's interfaces.
+
+use std::collections::HashMap;
+use std::fs::File;
+use std::io::{self, Read};
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use ciphertoll_host::privileges;
+use ciphertoll_link::{LiveCapture, MOST_PORTS};
+use ciphertoll_model::ExitCode;
+use ciphertoll_observe::{Capture, CaptureError, Frame, LinkType, Observation, Ports, SourceEnd, Watch};
+
+use crate::arguments::{ObserveArguments, ObserveFormat};
+use crate::failure::Failure;
+use crate::output::{print_document, print_text};
+use crate::program::watch_signals;
+
+/// Packets that are still read at the end.
+const MOST_LEFT: usize = 10_000;
+
+const NO_RIGHT: &str = "\
+cannot observe: the right to capture packets (CAP_NET_RAW) is missing; run it with sudo, or give the right to the program \
+(setcap cap_net_raw+ep), or read a capture: sudo tcpdump -w - … | ciphertoll observe --pcap -";
+
+/// How often an idle observer looks whether it is to end.
+const LONGEST_WAIT: Duration = Duration::from_millis(200);
+
+pub(crate) fn observe(arguments: &ObserveArguments) -> Result<ExitCode, Failure> {
+    let ports: Ports = arguments.port.iter().map(|server| (server.port, server.protocol)).collect();
+    let observation = match &arguments.pcap {
+        Some(path) => read(path, ports)?,
+        None => watch(arguments, ports)?,
+    };
+    match arguments.format {
+        ObserveFormat::Terminal => print_text(&ciphertoll_observe::first_screen(&observation)),
+        ObserveFormat::Json => {
+            let document = serde_json::to_string_pretty(&observation);
+            let document = document.map_err(|error| Failure::new(ExitCode::Internal, error.to_string()))?;
+            print_document(&document)
+        }
+    }
+}
+
+fn read(path: &Path, ports: Ports) -> Result<Observation, Failure> {
+    let unreadable = |error: &CaptureError| Failure::usage(error.to_string());
+    let name = path.display().to_string();
+    let (name, input): (_, Box<dyn Read>) = if name == "-" {
+        ("standard input".to_owned(), Box::new(io::stdin().lock()))
+    } else {
+        let file = File::open(path).map_err(|source| CaptureError::Unreadable { path: path.into(), source });
+        (name, Box::new(file.map_err(|error| unreadable(&error))?))
+    };
+    let capture = Capture::from_reader(&name, input).map_err(|error| unreadable(&error))?;
+    Observation::of_capture(&name, capture, ports).map_err(|error| unreadable(&error))
+}
+
+/// Watches this machine's interfaces until the time is over, or Ctrl-C.
+#[expect(clippy::print_stderr, reason = "progress")]
+fn watch(arguments: &ObserveArguments, ports: Ports) -> Result<Observation, Failure> {
+    let interface = arguments.interface.as_deref();
+    let mut live = open(interface, &ports)?;
+    let host = |error: io::Error| Failure::new(ExitCode::HostResource, format!("cannot observe: {error}"));
+    // From here on, nothing but the socket is needed.
+    privileges::give_up().map_err(host)?;
+    let interrupt = watch_signals()?;
+    let name = interface.map_or_else(|| "all interfaces".to_owned(), |name| format!("interface {name}"));
+    let most = arguments.r#for.duration();
+    eprintln!("observing {name} for {}; Ctrl-C ends it and prints what was seen", arguments.r#for);
+    let (mut watch, mut packet, mut dropped) = (Watch::new(ports), Vec::new(), 0);
+    let begun = Instant::now();
+    // What has arrived by the end is read, too; what arrives then is not.
+    let mut left = MOST_LEFT;
+    loop {
+        let is_over = begun.elapsed() >= most || interrupt.ending().is_some();
+        left -= usize::from(is_over);
+        let arrived = live.next(&mut packet);
+        if is_over && (arrived.is_none() || left == 0) {
+            break;
+        }
+        if let Some(arrived) = arrived {
+            watch.frame(&Frame {
+                time_ns: arrived.time_ns,
+                link_type: LinkType::Ip,
+                interface: arrived.interface,
+                direction: None,
+                wire_bytes: arrived.wire_bytes,
+                data: &packet,
+            });
+        } else {
+            live.wait(LONGEST_WAIT.min(most.saturating_sub(begun.elapsed()))).map_err(host)?;
+        }
+        dropped += live.take_dropped();
+    }
+    Ok(watch.finish(SourceEnd { name, dropped, truncated: false }))
+}
+
+fn open(interface: Option<&str>, ports: &HashMap<u16, impl Sized>) -> Result<LiveCapture, Failure> {
+    if ports.len() > MOST_PORTS {
+        return Err(Failure::usage(format!("--port: more than {MOST_PORTS} ports")));
+    }
+    let numbers: Vec<_> = ports.keys().copied().collect();
+    LiveCapture::open(interface, &numbers).map_err(|error| {
+        if error.kind() == io::ErrorKind::PermissionDenied {
+            return Failure::new(ExitCode::HostResource, NO_RIGHT);
+        }
+        let on = interface.map(|name| format!(" on {name}")).unwrap_or_default();
+        Failure::new(ExitCode::HostResource, format!("cannot observe{on}: {error}"))
+    })
+}

@@ -1,0 +1,39 @@
+//! What database connections do, seen from outside: from captured packets to pairs of a client and a server, how they are
+//! encrypted, what a connect takes, how many queries follow, and what to change.
+//!
+//! Data flows one way: [`Capture`] yields frames, [`segment`] finds the TCP segment in each, `observer` gives it to its
+//! connection, `stream` puts the bytes of each direction in order, and `connection` reads them with `wire::passive` and
+//! `wire::tls`. `tally` counts connections that ended; [`Observation`] is what is printed.
+//!
+//! # Where to change what
+//!
+//! - a link type of captures: `observe::frame`; what a protocol shows: `wire::passive`; what TLS shows: `wire::tls`
+//! - queries inside of TLS: `observe::turns`; a finding: `observe::findings`; the first screen: `observe::text`
+
+mod capture;
+mod certificate;
+mod connection;
+mod error;
+mod findings;
+mod frame;
+mod names;
+mod observation;
+mod observer;
+mod read;
+mod stream;
+mod tally;
+mod text;
+mod times;
+mod turns;
+
+pub use capture::Capture;
+pub use error::CaptureError;
+pub use frame::{Frame, LinkType, PacketDirection, Segment, Skipped, TcpFlags, segment};
+pub use observation::{
+    Bytes, Certificate, Connections, Encryption, EncryptionKind, FailureCount, FindingKind, Observation,
+    ObservedFinding, Pair, PhaseTime, PlainLogin, Quantiles, Queries, Share,
+};
+pub use observer::Ports;
+pub use read::{SourceEnd, Watch};
+pub use stream::{Content, Piece, Stream};
+pub use text::first_screen;

@@ -1,0 +1,208 @@
+//! What was observed, as it is printed: the document of `observe --format json`.
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+/// What an observer saw, and for how long.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Observation {
+    /// Where the packets came from: a file's name, or `-`.
+    pub source: String,
+    /// From the first to the last segment of a database connection.
+    pub seconds: f64,
+    pub segments: u64,
+    /// Packets that the kernel dropped, as the capture reports; all counts are then lower bounds.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub dropped: Option<u64>,
+    /// Whether the file ends within a packet.
+    pub truncated: bool,
+    /// Connections that were no longer followed because there were too many.
+    pub evicted: u64,
+    /// Those that cost most first.
+    pub pairs: Vec<Pair>,
+    /// The worst first.
+    pub findings: Vec<ObservedFinding>,
+}
+
+/// The connections from one client address to one server.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Pair {
+    pub client: String,
+    pub server: String,
+    /// `postgres`, `mysql` or `mongodb`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub protocol: Option<String>,
+    pub connections: Connections,
+    pub connects_per_s: f64,
+    pub bytes: Bytes,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub round_trip_ms: Option<Quantiles>,
+    /// From SYN to the server's answer that ends the login, as the client sees it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub connect_ms: Option<Quantiles>,
+    /// The phases of a connect, by the names of reports.
+    pub phases: Vec<PhaseTime>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub queries: Option<Queries>,
+    pub encryption: Vec<Encryption>,
+    pub logins: Vec<PlainLogin>,
+    pub failures: Vec<FailureCount>,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct Connections {
+    /// Whose beginning was seen.
+    pub begun: u64,
+    /// That were open before.
+    pub began_before: u64,
+    /// That were still open at the end.
+    pub open: u64,
+    /// That only asked the server to cancel a query. They are not counted as begun.
+    pub cancel_requests: u64,
+    /// That could not be read, in part or at all: their queries are not counted.
+    pub unread: u64,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct Bytes {
+    pub by_client: u64,
+    pub by_server: u64,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Quantiles {
+    pub median: f64,
+    pub p95: f64,
+    pub max: f64,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct PhaseTime {
+    pub phase: String,
+    pub ms: Quantiles,
+}
+
+/// Queries per connection, of connections whose beginning was seen.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Queries {
+    /// Whether some were counted by turns of direction inside of TLS: fewer than were sent if the client does not wait for
+    /// answers, more if it prepares statements or copies.
+    pub by_turns: bool,
+    pub median: u64,
+    pub p95: u64,
+    pub max: u64,
+    /// How many connections had how many queries.
+    pub distribution: Vec<Share>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct Share {
+    pub queries: u64,
+    pub connections: u64,
+}
+
+/// How so many connections were encrypted: as the server selected.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
+pub struct Encryption {
+    pub kind: EncryptionKind,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub version: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub suite: Option<String>,
+    /// The key exchange group.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub group: Option<String>,
+    /// The server's signature; hidden in TLS 1.3.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub signature: Option<String>,
+    /// The groups that the client offered.
+    pub offered_groups: Vec<String>,
+    pub connections: u64,
+    pub resumed: u64,
+    /// Handshakes with a HelloRetryRequest, which costs a round trip.
+    pub hello_retries: u64,
+    /// Handshakes in which the client had computed a key share that the server did not use.
+    pub unused_key_shares: u64,
+    /// In which the client offered to resume a session.
+    pub offered_sessions: u64,
+    /// In which the client sent a certificate; hidden in TLS 1.3.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub client_certificates: Option<u64>,
+    /// The server's certificate, up to TLS 1.2.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub certificate: Option<Certificate>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum EncryptionKind {
+    /// Nothing is encrypted.
+    None,
+    /// Nothing is encrypted, because the server refused TLS.
+    Refused,
+    /// A TLS handshake that was completed.
+    Tls,
+    /// A TLS handshake that was not completed.
+    TlsFailed,
+    /// GSSAPI.
+    Gss,
+    /// The connection was open before, or could not be read.
+    Unknown,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
+pub struct Certificate {
+    pub subject: String,
+    pub issuer: String,
+    /// As `rsa2048` or `p256`.
+    pub key: String,
+    /// The last day on which it is valid, as OpenSSL prints it.
+    pub not_after: String,
+    /// Days from the capture to that day; negative if it had passed.
+    pub days_left: i64,
+}
+
+/// Logins that were not encrypted.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct PlainLogin {
+    pub method: String,
+    pub connections: u64,
+}
+
+/// Connections that failed before they could be used.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct FailureCount {
+    /// `refused 28P01`, `tls alert unknown_ca by the client`, `reset by the server`.
+    pub reason: String,
+    pub connections: u64,
+}
+
+/// Something to change.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct ObservedFinding {
+    pub kind: FindingKind,
+    pub client: String,
+    pub server: String,
+    /// What was seen, in one sentence.
+    pub seen: String,
+    /// What to do, in one sentence.
+    pub todo: String,
+}
+
+/// The worst first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum FindingKind {
+    PasswordInClear,
+    PasswordWeaklyHashed,
+    NotEncrypted,
+    ObsoleteVersion,
+    NoForwardSecrecy,
+    WeakKey,
+    CertificateExpires,
+    HandshakesFail,
+    HelloRetry,
+    UnusedKeyShare,
+    NotResumed,
+    NotPostQuantum,
+}

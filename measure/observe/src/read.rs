@@ -1,0 +1,80 @@
+//! From frames to what was observed.
+
+use std::io::Read;
+
+use crate::capture::Capture;
+use crate::error::CaptureError;
+use crate::findings::findings;
+use crate::frame::{Frame, segment};
+use crate::observation::Observation;
+use crate::observer::{Observer, Ports};
+use crate::tally::Tally;
+
+/// Observes the frames of any source.
+pub struct Watch {
+    observer: Observer,
+    tally: Tally,
+}
+
+/// What a source says of itself at its end.
+#[derive(Clone, Debug)]
+pub struct SourceEnd {
+    /// What documents call it.
+    pub name: String,
+    /// Packets that were dropped before they could be read.
+    pub dropped: u64,
+    /// Whether a file ended within a packet.
+    pub truncated: bool,
+}
+
+impl Watch {
+    #[must_use]
+    pub fn new(ports: Ports) -> Self {
+        Self { observer: Observer::new(ports), tally: Tally::default() }
+    }
+
+    pub fn frame(&mut self, frame: &Frame<'_>) {
+        let Self { observer, tally } = self;
+        if let Ok(segment) = segment(frame) {
+            observer.segment(&segment, |endpoints, connection| tally.add(endpoints, &connection));
+        }
+    }
+
+    /// The end: connections that are still open are counted, too.
+    #[must_use]
+    pub fn finish(mut self, source: SourceEnd) -> Observation {
+        let Self { observer, tally } = &mut self;
+        observer.finish(|endpoints, connection| tally.add(endpoints, &connection));
+        let counts = observer.counts;
+        let first_ns = counts.first_ns.unwrap_or(counts.last_ns);
+        #[expect(clippy::cast_precision_loss, reason = "a duration")]
+        let seconds = counts.last_ns.saturating_sub(first_ns) as f64 / 1e9;
+        let pairs = tally.pairs(seconds);
+        Observation {
+            source: source.name,
+            seconds,
+            segments: counts.segments,
+            dropped: Some(source.dropped).filter(|dropped| *dropped > 0),
+            truncated: source.truncated,
+            evicted: counts.evicted,
+            findings: findings(&pairs),
+            pairs,
+        }
+    }
+}
+
+impl Observation {
+    /// Reads a capture to its end. `source` is what documents call it.
+    pub fn of_capture(
+        source: &str,
+        mut capture: Capture<impl Read>,
+        ports: Ports,
+    ) -> Result<Self, CaptureError> {
+        let mut watch = Watch::new(ports);
+        while let Some(frame) = capture.next_frame()? {
+            watch.frame(&frame);
+        }
+        let (dropped, truncated) = (capture.kernel_drops(), capture.is_truncated());
+        Ok(watch.finish(SourceEnd { name: source.to_owned(), dropped, truncated }))
+    }
+}

@@ -1,0 +1,220 @@
+//! Queries inside TLS: turns of direction, without those of the login.
+//!
+//! Records show their length and direction only. A turn begins when the client sends after the server has sent. Servers
+//! answer logins with messages of known lengths, so the login's turns can be told from queries. What a client sends before it has
+//! the answer to its last query is the same turn; a statement that is prepared first, or a COPY, counts as two.
+
+use ciphertoll_wire::passive::{ConnectionSide, DatabaseProtocol};
+
+/// A PostgreSQL server ends a login with its settings, which take more; its requests for a proof take less.
+const POSTGRES_SETTINGS_BYTES: u32 = 200;
+/// What ends a client's handshake in TLS 1.3, behind a certificate, with SHA-256 and SHA-384. Logins to MySQL and MongoDB are
+/// longer; that to PostgreSQL is told by its end.
+const FINISHED_BYTES: [u32; 2] = [4 + 32, 4 + 48];
+/// An alert, such as that of a close; messages of databases are longer.
+const MAX_ALERT_BYTES: u32 = 2;
+/// A message that ends a session: `Terminate`, or `COM_QUIT`. All others are longer, but for `Sync`, `COM_PING` and the like.
+const TERMINATE_BYTES: u32 = 5;
+/// The turns of the longest login: the startup message, and three messages of SCRAM.
+const MAX_LOGIN_TURNS: u32 = 4;
+/// MySQL's request for the password itself, with its header: `caching_sha2_password` has no hash of it in its cache.
+const MYSQL_FULL_AUTH_BYTES: u32 = 4 + 2;
+/// An answer to a login that names another plugin, with a nonce: header, marker, the plugin's name, 21 bytes.
+const MYSQL_SWITCH_BYTES: std::ops::RangeInclusive<u32> = 35..=80;
+/// What a client sends to that: a header, and a hash by SHA-1 or SHA-256; or 64 bytes of a signature.
+const MYSQL_SWITCHED_BYTES: [u32; 3] = [4 + 20, 4 + 32, 4 + 64];
+/// Commands of MongoDB logins, and the servers' replies to them.
+const MONGODB_SASL_BYTES: std::ops::RangeInclusive<u32> = 90..=360;
+
+/// Counts the turns of one connection after its handshake.
+#[derive(Clone, Debug)]
+pub(crate) struct Turns {
+    protocol: Option<DatabaseProtocol>,
+    /// The last side that sent.
+    last: Option<ConnectionSide>,
+    /// Turns that the server has answered.
+    answered: u32,
+    /// Of the current turn: the client's first record, and the server's last and longest.
+    client_bytes: u32,
+    server_bytes: u32,
+    longest_bytes: u32,
+    login: LoginProgress,
+}
+
+/// How far the login is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum LoginProgress {
+    /// The current turn is part of it.
+    Turn,
+    /// The server's answer looks like a request for another plugin's proof; the client's next message tells.
+    MayContinue,
+    Done,
+}
+
+/// What a record was.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Turn {
+    /// Nothing new.
+    Goes,
+    /// The server's answer that ends the login.
+    LoggedIn,
+    /// The client begins another turn.
+    Query,
+    /// The server begins to answer a turn.
+    Answer,
+}
+
+impl Turns {
+    #[must_use]
+    pub(crate) fn new(protocol: Option<DatabaseProtocol>) -> Self {
+        let login = if protocol.is_some() { LoginProgress::Turn } else { LoginProgress::Done };
+        Self { protocol, last: None, answered: 0, client_bytes: 0, server_bytes: 0, longest_bytes: 0, login }
+    }
+
+    /// The next record; `bytes` is its length before encryption.
+    pub(crate) fn record(&mut self, side: ConnectionSide, bytes: u32) -> Turn {
+        let is_finished = self.last.is_none() && FINISHED_BYTES.contains(&bytes);
+        if bytes <= MAX_ALERT_BYTES || (side == ConnectionSide::Client && is_finished) {
+            return Turn::Goes;
+        }
+        match side {
+            ConnectionSide::Client => self.client(bytes),
+            ConnectionSide::Server => self.server(bytes),
+        }
+    }
+
+    fn client(&mut self, bytes: u32) -> Turn {
+        if self.last == Some(ConnectionSide::Client) {
+            return Turn::Goes;
+        }
+        let follows_answer = self.last.replace(ConnectionSide::Client).is_some();
+        if follows_answer && self.login == LoginProgress::Turn {
+            self.end_login_turn();
+        }
+        if self.login == LoginProgress::MayContinue {
+            let continues = MYSQL_SWITCHED_BYTES.contains(&bytes);
+            self.login = if continues { LoginProgress::Turn } else { LoginProgress::Done };
+        }
+        (self.client_bytes, self.server_bytes, self.longest_bytes) = (bytes, 0, 0);
+        if self.login == LoginProgress::Done && bytes != TERMINATE_BYTES { Turn::Query } else { Turn::Goes }
+    }
+
+    fn server(&mut self, bytes: u32) -> Turn {
+        // Session tickets come before the client has sent anything.
+        let begins = self.last == Some(ConnectionSide::Client);
+        if self.last.is_none() {
+            return Turn::Goes;
+        }
+        self.last = Some(ConnectionSide::Server);
+        self.answered += u32::from(begins);
+        self.server_bytes = bytes;
+        self.longest_bytes = self.longest_bytes.max(bytes);
+        let is_postgres = self.protocol == Some(DatabaseProtocol::Postgres);
+        if self.login == LoginProgress::Turn && is_postgres && self.longest_bytes >= POSTGRES_SETTINGS_BYTES {
+            self.login = LoginProgress::Done;
+            return Turn::LoggedIn;
+        }
+        if begins && self.login == LoginProgress::Done { Turn::Answer } else { Turn::Goes }
+    }
+
+    /// The client sends again: what did the server's answer mean?
+    fn end_login_turn(&mut self) {
+        let goes_on = match self.protocol {
+            Some(DatabaseProtocol::Postgres) => self.answered < MAX_LOGIN_TURNS,
+            Some(DatabaseProtocol::MySql) if self.server_bytes == MYSQL_FULL_AUTH_BYTES => true,
+            Some(DatabaseProtocol::MySql) if MYSQL_SWITCH_BYTES.contains(&self.server_bytes) => {
+                self.login = LoginProgress::MayContinue;
+                return;
+            }
+            // The driver's first message; then SASL's, which are of a typical length on both sides.
+            Some(DatabaseProtocol::MongoDb) => {
+                let is_sasl = [self.client_bytes, self.longest_bytes]
+                    .iter()
+                    .all(|bytes| MONGODB_SASL_BYTES.contains(bytes));
+                self.answered < MAX_LOGIN_TURNS && (self.answered <= 1 || is_sasl)
+            }
+            Some(DatabaseProtocol::MySql) | None => false,
+        };
+        if !goes_on {
+            self.login = LoginProgress::Done;
+        }
+    }
+}
+
+/// What encryption adds to a record's content: `None` if that depends on the content (CBC).
+#[must_use]
+pub(crate) fn overhead_bytes(version: u16, suite: u16) -> Option<u32> {
+    const TLS_1_3: u16 = 0x0304;
+    /// An authentication tag, and the record's real type.
+    const TAG_AND_TYPE: u32 = 16 + 1;
+    const NONCE_AND_TAG: u32 = 8 + 16;
+    const TAG: u32 = 16;
+    if version >= TLS_1_3 {
+        return Some(TAG_AND_TYPE);
+    }
+    match suite {
+        // AES-GCM, alone or with (EC)DHE (RFC 5288, RFC 5289).
+        0x009c..=0x00a7 | 0xc02b..=0xc032 => Some(NONCE_AND_TAG),
+        // ChaCha20-Poly1305 (RFC 7905).
+        0xcca8..=0xccae => Some(TAG),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use ConnectionSide::{Client, Server};
+
+    /// The number of queries that have an answer.
+    fn queries(protocol: DatabaseProtocol, records: &[(ConnectionSide, u32)]) -> usize {
+        let mut turns = Turns::new(Some(protocol));
+        records.iter().filter(|(side, bytes)| turns.record(*side, *bytes) == Turn::Query).count()
+    }
+
+    const SCRAM: [(ConnectionSide, u32); 6] =
+        [(Client, 40), (Server, 24), (Client, 55), (Server, 101), (Client, 109), (Server, 430)];
+
+    #[test]
+    fn the_messages_of_a_login_are_no_queries_on_postgres() {
+        let query = [(Client, 30), (Server, 60), (Server, 300)];
+        let end = [(Client, 5)];
+        let all = [&SCRAM[..], &query, &query, &end].concat();
+        assert_eq!(queries(DatabaseProtocol::Postgres, &all), 2);
+        let trusted = [&[(Client, 40), (Server, 400)][..], &query, &end].concat();
+        assert_eq!(queries(DatabaseProtocol::Postgres, &trusted), 1);
+    }
+
+    #[test]
+    fn tickets_and_other_plugins_are_no_queries_on_mysql() {
+        let query = [(Client, 13), (Server, 60)];
+        let tickets = [(Server, 255), (Server, 255)];
+        for login in [
+            vec![(Client, 190), (Server, 11)],
+            vec![(Client, 52), (Server, 233), (Server, 233), (Client, 190), (Server, 11)],
+            vec![(Client, 190), (Server, 255), (Server, 255), (Server, 11)],
+            vec![(Client, 190), (Server, 6), (Client, 20), (Server, 11)],
+            vec![(Client, 190), (Server, 47), (Client, 24), (Server, 11)],
+            vec![(Client, 190), (Server, 47), (Client, 36), (Server, 6), (Client, 20), (Server, 11)],
+            // An OK that reports changes of the session is as long as a request for another plugin.
+            vec![(Client, 190), (Server, 60)],
+        ] {
+            let all = [&tickets[..], &login, &query, &query, &[(Client, 5)]].concat();
+            assert_eq!(queries(DatabaseProtocol::MySql, &all), 2, "{login:?}");
+        }
+    }
+
+    #[test]
+    fn what_is_sent_before_an_answer_is_one_turn() {
+        let pipelined = [&SCRAM[..], &[(Client, 30), (Client, 30), (Server, 60), (Server, 60)]].concat();
+        assert_eq!(queries(DatabaseProtocol::Postgres, &pipelined), 1);
+    }
+
+    #[test]
+    fn only_block_ciphers_hide_the_length_of_their_content() {
+        assert_eq!(overhead_bytes(0x0304, 0x1301), Some(17));
+        assert_eq!(overhead_bytes(0x0303, 0xc02f), Some(24));
+        assert_eq!(overhead_bytes(0x0303, 0xcca8), Some(16));
+        assert_eq!(overhead_bytes(0x0303, 0xc013), None);
+    }
+}

@@ -1,0 +1,10 @@
+//! Captures that the tests write themselves, frames, and streams: by example and by properties.
+
+#![expect(clippy::unwrap_used, reason = "the helpers of tests may fail as tests do")]
+
+mod captures;
+mod files;
+mod frames;
+mod packets;
+mod properties;
+mod streams;

@@ -1,0 +1,97 @@
+//! Both directions of one connection.
+
+use crate::opening::SpokenProtocol;
+use crate::passive::event::{Content, DatabaseProtocol, Event};
+use crate::passive::mongodb::MongoDbMachine;
+use crate::passive::mysql::MySqlMachine;
+use crate::passive::postgres::PostgresMachine;
+use crate::side::ConnectionSide;
+
+/// Follows a database connection from its first byte.
+#[derive(Clone, Debug)]
+pub struct Conversation(Machine);
+
+#[derive(Clone, Debug)]
+enum Machine {
+    /// Nothing has been read, and nobody said which protocol it is.
+    Unknown,
+    /// TLS from the first byte, of which nobody said what it protects.
+    Tls,
+    Postgres(PostgresMachine),
+    MySql(MySqlMachine),
+    MongoDb(MongoDbMachine),
+    Other,
+}
+
+impl Conversation {
+    /// A connection of this protocol; without one, the first bytes tell.
+    #[must_use]
+    pub fn new(protocol: Option<DatabaseProtocol>) -> Self {
+        Self(protocol.map_or(Machine::Unknown, Machine::new))
+    }
+
+    /// The protocol, as far as it is known.
+    #[must_use]
+    pub fn protocol(&self) -> Option<DatabaseProtocol> {
+        match self.0 {
+            Machine::Unknown | Machine::Tls | Machine::Other => None,
+            Machine::Postgres(_) => Some(DatabaseProtocol::Postgres),
+            Machine::MySql(_) => Some(DatabaseProtocol::MySql),
+            Machine::MongoDb(_) => Some(DatabaseProtocol::MongoDb),
+        }
+    }
+
+    /// Reads one side's next bytes, which were sent when all earlier ones had been. Returns those of them that are TLS, from
+    /// where it begins.
+    pub fn read<'a>(
+        &mut self,
+        side: ConnectionSide,
+        content: Content<'a>,
+        mut events: impl FnMut(Event),
+    ) -> Option<Content<'a>> {
+        if content.is_empty() {
+            return None;
+        }
+        if matches!(self.0, Machine::Unknown) {
+            self.0 = guess(side, content);
+            if matches!(self.0, Machine::Other) {
+                events(Event::Lost);
+            }
+        }
+        match &mut self.0 {
+            Machine::Unknown | Machine::Other => None,
+            Machine::Tls => Some(content),
+            Machine::Postgres(machine) => machine.read(side, content, &mut events),
+            Machine::MySql(machine) => machine.read(side, content, &mut events),
+            Machine::MongoDb(machine) => machine.read(side, content, &mut events),
+        }
+    }
+}
+
+impl Machine {
+    fn new(protocol: DatabaseProtocol) -> Self {
+        match protocol {
+            DatabaseProtocol::Postgres => Self::Postgres(PostgresMachine::default()),
+            DatabaseProtocol::MySql => Self::MySql(MySqlMachine::default()),
+            DatabaseProtocol::MongoDb => Self::MongoDb(MongoDbMachine::default()),
+        }
+    }
+}
+
+/// The protocol whose first bytes these are. Clients send their first message in one segment.
+fn guess(side: ConnectionSide, content: Content<'_>) -> Machine {
+    let Content::Bytes(bytes) = content else { return Machine::Other };
+    match (side, bytes) {
+        (ConnectionSide::Server, _) if SpokenProtocol::of(bytes) == Some(SpokenProtocol::MySql) => {
+            Machine::new(DatabaseProtocol::MySql)
+        }
+        (ConnectionSide::Client, [0x16, 3, ..]) => Machine::Tls,
+        // Requests for encryption or to cancel, and the versions of protocol 3.
+        (
+            ConnectionSide::Client,
+            [0, 0, _, _, 4, 0xd2, 0x16, 0x2e..=0x30, ..] | [0, 0, _, _, 0, 3, 0, _, ..],
+        ) => Machine::new(DatabaseProtocol::Postgres),
+        (ConnectionSide::Client, _) if MongoDbMachine::is(bytes) => Machine::new(DatabaseProtocol::MongoDb),
+        _ => Machine::Other,
+    }
+}
