@@ -5,10 +5,14 @@
 
 use ciphertoll_wire::passive::{ConnectionSide, Content, Conversation, DatabaseProtocol, Event};
 
+/// Of the head of a TLS record, by which it is told from a message. Clients send it at once.
+const HEAD_BYTES: usize = 3;
+
 pub fn run(data: &[u8]) {
     let [protocol, size, turns @ ..] = data else { return };
     let protocol = DatabaseProtocol::ALL[usize::from(*protocol) % DatabaseProtocol::ALL.len()];
-    assert_eq!(events(protocol, turns, usize::MAX), events(protocol, turns, usize::from(*size).max(1)));
+    let portion = usize::from(*size).max(HEAD_BYTES);
+    assert_eq!(events(protocol, turns, usize::MAX), events(protocol, turns, portion));
 }
 
 fn events(protocol: DatabaseProtocol, mut turns: &[u8], portion: usize) -> Vec<Event> {
@@ -18,7 +22,7 @@ fn events(protocol: DatabaseProtocol, mut turns: &[u8], portion: usize) -> Vec<E
         let side = if head & 1 == 0 { ConnectionSide::Client } else { ConnectionSide::Server };
         let (bytes, rest) = rest.split_at(usize::from(head >> 1).min(rest.len()));
         turns = rest;
-        for bytes in bytes.chunks(portion.min(bytes.len()).max(1)) {
+        for bytes in bytes.chunks(portion) {
             conversation.read(side, Content::Bytes(bytes), |event| events.push(event));
         }
     }

@@ -5,6 +5,7 @@
 mod captures;
 mod files;
 mod frames;
+mod observations;
 mod packets;
 mod properties;
 mod streams;

@@ -85,7 +85,8 @@ impl Messages {
         self.skipped == 0 && (self.start.is_empty() || self.is_returned)
     }
 
-    fn skip(&mut self, content: &mut Content<'_>) {
+    /// Skips what is left of the last message, so that [`Self::is_between`] says what the next byte is.
+    pub(super) fn skip(&mut self, content: &mut Content<'_>) {
         match content {
             Content::Bytes(bytes) => {
                 let now = usize::try_from(self.skipped).unwrap_or(usize::MAX).min(bytes.len());

@@ -63,12 +63,20 @@ impl MongoDbMachine {
         mut content: Content<'a>,
         events: &mut impl FnMut(Event),
     ) -> Option<Content<'a>> {
+        match side {
+            ConnectionSide::Client => self.client.skip(&mut content),
+            ConnectionSide::Server => self.server.skip(&mut content),
+        }
         loop {
-            // MongoDB has no request for TLS: it begins with the first byte.
+            // MongoDB has no request for TLS: it begins with the first byte, with a record whose version tells it from a message of
+            // 790 bytes.
             if self.phase == MongoDbPhase::First
                 && self.client.is_between()
                 && self.server.is_between()
-                && matches!(content, Content::Bytes([TLS_HANDSHAKE, 3, ..] | [TLS_HANDSHAKE]))
+                && matches!(
+                    content,
+                    Content::Bytes([TLS_HANDSHAKE, 3, 1..=4, ..] | [TLS_HANDSHAKE, 3] | [TLS_HANDSHAKE])
+                )
             {
                 self.is_tls = true;
             }

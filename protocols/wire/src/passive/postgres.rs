@@ -69,6 +69,7 @@ impl PostgresMachine {
 
     /// Whether there may be another message.
     fn client_message(&mut self, content: &mut Content<'_>, events: &mut impl FnMut(Event)) -> bool {
+        self.client.skip(content);
         let layout = match self.phase {
             PostgresPhase::Opening | PostgresPhase::Asked => {
                 if self.client.is_between() && matches!(content, Content::Bytes([TLS_HANDSHAKE, ..])) {
@@ -119,6 +120,7 @@ impl PostgresMachine {
     }
 
     fn server_message(&mut self, content: &mut Content<'_>, events: &mut impl FnMut(Event)) -> bool {
+        self.server.skip(content);
         // An error in its place comes from servers before 7.0, or from too many clients.
         let is_error = !self.server.is_between() || matches!(content, Content::Bytes([b'E', ..]));
         let layout = match self.phase {
