@@ -67,7 +67,7 @@ fn watch(arguments: &ObserveArguments, ports: Ports) -> Result<Observation, Fail
     let name = interface.map_or_else(|| "all interfaces".to_owned(), |name| format!("interface {name}"));
     let most = arguments.r#for.duration();
     eprintln!("observing {name} for {}; Ctrl-C ends it and prints what was seen", arguments.r#for);
-    let (mut watch, mut packet, mut dropped) = (Watch::new(ports), Vec::new(), 0);
+    let (mut watch, mut packet) = (Watch::new(ports), Vec::new());
     let begun = Instant::now();
     // What has arrived by the end is read, too; what arrives then is not.
     let mut left = MOST_LEFT;
@@ -90,8 +90,8 @@ fn watch(arguments: &ObserveArguments, ports: Ports) -> Result<Observation, Fail
         } else {
             live.wait(LONGEST_WAIT.min(most.saturating_sub(begun.elapsed()))).map_err(host)?;
         }
-        dropped += live.take_dropped();
     }
+    let dropped = live.take_dropped();
     Ok(watch.finish(SourceEnd { name, dropped, truncated: false }))
 }
 

@@ -66,8 +66,9 @@ impl LiveCapture {
         }
     }
 
-    /// Packets that the kernel dropped since the last call, because they were not taken in time.
+    /// Packets that the kernel dropped since the last call, because they were not taken in time. It is asked each time.
     pub fn take_dropped(&mut self) -> u64 {
+        self.0.ask_dropped();
         self.0.take_dropped()
     }
 }

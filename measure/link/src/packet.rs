@@ -240,6 +240,11 @@ impl PacketRing {
         taken
     }
 
+    /// Has the kernel say how many were dropped behind the last frame. No frame says it until another one arrives.
+    pub(crate) fn ask_dropped(&mut self) {
+        self.dropped += self.socket.dropped();
+    }
+
     /// Frames dropped since the last call.
     pub(crate) fn take_dropped(&mut self) -> u64 {
         std::mem::take(&mut self.dropped)

@@ -53,7 +53,7 @@ fn passwords(pair: &Pair) -> Vec<Found> {
             ),
             PasswordOnWire::WeakHash => (
                 FindingKind::PasswordWeaklyHashed,
-                format!("{times} proved the password by a weak hash ({method}), without encryption"),
+                format!("{times} sent a weak hash of the password ({method}), without encryption"),
                 "require TLS on the server, and change to a method with a slow hash or a signature: scram-sha-256, caching_sha2_password, parsec",
             ),
             PasswordOnWire::Proof | PasswordOnWire::None | PasswordOnWire::Unknown => return None,

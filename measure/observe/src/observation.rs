@@ -162,7 +162,7 @@ pub struct Certificate {
     pub days_left: i64,
 }
 
-/// Logins that were not encrypted.
+/// Logins that were not encrypted, those that the server refused included.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct PlainLogin {
     pub method: String,

@@ -87,8 +87,8 @@ impl Tally {
         pair.add_queries(connection);
         let judged_ns = *self.judged_ns.get_or_insert(connection.times.first);
         pair.add_encryption(connection, &self.suites, judged_ns);
-        let is_plain = connection.handshake().is_none() && connection.is_logged_in();
-        if let Some(method) = connection.login.as_ref().filter(|_| is_plain) {
+        // A login that the server refused has shown the password, too.
+        if let Some(method) = connection.login.as_ref().filter(|_| connection.handshake().is_none()) {
             *pair.logins.entry(method.to_string()).or_default() += 1;
         }
         if let Some(reason) = failure(connection) {

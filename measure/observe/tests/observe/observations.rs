@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use ciphertoll_observe::{EncryptionKind, Frame, LinkType, Observation, Pair, SourceEnd, Watch};
+use ciphertoll_observe::{EncryptionKind, FindingKind, Frame, LinkType, Observation, Pair, SourceEnd, Watch};
 use ciphertoll_wire::passive::{ConnectionSide, DatabaseProtocol};
 
 use ConnectionSide::{Client, Server};
@@ -193,4 +193,19 @@ fn a_full_handshake_ends_with_the_later_finished() {
     let tls = pair.phases.iter().find(|phase| phase.phase == "tls_handshake").unwrap();
     // Four flights, a millisecond apart, and the way from the observer to the client and back.
     assert_eq!(whole(tls.ms.median), 3 + 1);
+}
+
+/// Whoever listens has it, although the server did not take it.
+#[test]
+fn a_password_in_clear_is_found_if_the_login_is_refused_too() {
+    let mut exchange = Exchange::open();
+    exchange.send(Client, b"\0\0\0\x12\0\x03\0\0user\0app\0\0");
+    exchange.send(Server, &typed(b'R', &[0, 0, 0, 3]));
+    exchange.send(Client, &typed(b'p', b"secret\0"));
+    exchange.send(Server, &typed(b'E', b"SFATAL\0C28P01\0\0"));
+    exchange.close(Server);
+    let observation = exchange.observed(WHOLE, None);
+    assert_eq!(observation.findings[0].kind, FindingKind::PasswordInClear);
+    let document = format!("{observation:?}{}", ciphertoll_observe::first_screen(&observation));
+    assert!(document.contains("28P01") && !document.contains("secret") && !document.contains("app\""));
 }

@@ -136,7 +136,7 @@ impl AuthMethod {
             | "client_ed25519"
             | "parsec"
             | "oauthbearer" => PasswordOnWire::Proof,
-            "trust" | "gss" | "sspi" | "auth_gssapi_client" | "gssapi" | "mongodb-x509" => {
+            "none" | "trust" | "gss" | "sspi" | "auth_gssapi_client" | "gssapi" | "mongodb-x509" => {
                 PasswordOnWire::None
             }
             _ => PasswordOnWire::Unknown,

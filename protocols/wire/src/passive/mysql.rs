@@ -17,6 +17,8 @@ const COM_QUIT: u8 = 0x01;
 const COM_QUERY: u8 = 0x03;
 const COM_STMT_EXECUTE: u8 = 0x17;
 const COM_STMT_BULK_EXECUTE: u8 = 0xfa;
+/// The method of a client that sends no proof of a password; a request for another plugin may follow.
+const NO_PASSWORD: &[u8] = b"none";
 /// The plugin of servers and clients that name none.
 const UNNAMED_PLUGIN: &[u8] = b"mysql_native_password";
 
@@ -88,7 +90,13 @@ impl MySqlMachine {
                     if let Ok(login) = HandshakeResponse::parse(body) {
                         let plugin =
                             login.plugin.filter(|plugin| !plugin.is_empty()).unwrap_or(server_plugin);
-                        events(Event::Login(AuthMethod::named(plugin)));
+                        // Without a password there is nothing to hash, whatever the plugin.
+                        let has_password = !login.auth_response.is_empty();
+                        events(Event::Login(AuthMethod::named(if has_password {
+                            plugin
+                        } else {
+                            NO_PASSWORD
+                        })));
                         let shared = |flag: Capabilities| {
                             login.head.capabilities.contains(flag) && server_capabilities.contains(flag)
                         };

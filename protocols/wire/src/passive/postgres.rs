@@ -12,7 +12,7 @@ const MAJOR_VERSION: u32 = 3;
 /// `ContentType` of a TLS handshake. A message that begins with it would be longer than 350 MB.
 const TLS_HANDSHAKE: u8 = 22;
 
-/// `AuthenticationXXX` messages, by their number.
+/// Requests for a proof (`AuthenticationOk`, `AuthenticationMD5Password` and so on), by their number.
 const AUTH_OK: u32 = 0;
 const AUTH_CLEARTEXT: u32 = 3;
 const AUTH_MD5: u32 = 5;

@@ -254,6 +254,19 @@ fn what_follows_an_agreement_on_tls_is_handed_over() {
 }
 
 #[test]
+fn a_client_without_a_password_sends_no_hash_of_one_on_mysql() {
+    let mut payload = Vec::new();
+    let plugin: &[u8] = b"mysql_native_password";
+    let head = head(Capabilities::default());
+    HandshakeResponse { head, user: b"app", auth_response: b"", database: None, plugin: Some(plugin) }
+        .encode(&mut payload);
+    let (events, _) =
+        read(None, &[(ConnectionSide::Server, greeting()), (ConnectionSide::Client, packet(1, &payload))]);
+    assert_eq!(events[2..], [method("none")]);
+    assert_eq!(AuthMethod::named(b"none").password(), PasswordOnWire::None);
+}
+
+#[test]
 fn requests_to_cancel_and_gss_encryption_are_named() {
     let cancel = [(ConnectionSide::Client, startup(80_877_102, &[0; 8]))];
     assert_eq!(read(None, &cancel).0, [Event::Cancel]);

@@ -23,7 +23,7 @@ pub struct MongoDbLogin {
     pub read_preference: ReadPreference,
     pub tls: MongoDbTlsMode,
     /// The compressor offered to the server; for the negotiated one see
-    /// [`compressor`](MongoDbServerInfo::compressor). The login itself is not compressed.
+    /// `MongoDbServerInfo::compressor`. The login itself is not compressed.
     pub compressor: Option<Compressor>,
     /// The client's name in the server's log; empty for none.
     pub application_name: String,

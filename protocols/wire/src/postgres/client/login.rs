@@ -37,10 +37,10 @@ pub enum ChannelBinding {
     /// SCRAM-SHA-256, over TLS, too.
     #[default]
     Disabled,
-    /// SCRAM-SHA-256-PLUS if the server offers it and [`PostgresConnect::bind_channel`] was called, else what
+    /// SCRAM-SHA-256-PLUS if the server offers it and `PostgresConnect::bind_channel` was called, else what
     /// the server requests. This is libpq's default.
     Preferred,
-    /// Only SCRAM-SHA-256-PLUS. [`PostgresConnect::bind_channel`] must be called after the TLS handshake.
+    /// Only SCRAM-SHA-256-PLUS. `PostgresConnect::bind_channel` must be called after the TLS handshake.
     Required,
 }
 

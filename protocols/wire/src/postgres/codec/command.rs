@@ -2,7 +2,7 @@
 //!
 //! Each [`encode_query`] and [`encode_sync`] gets one response, which ends in `ReadyForQuery`. After an error
 //! the server skips the messages up to the next `Sync`, so several may be sent without waiting; see
-//! [`PostgresResponseReader::pipelined`].
+//! `PostgresResponseReader::pipelined`.
 
 use crate::postgres::{
     codec::{
@@ -191,7 +191,7 @@ pub fn encode_copy_data(out: &mut Vec<u8>, data: &[u8]) -> Result<(), Error> {
     })
 }
 
-/// `CopyDone`: all data were sent. Read the response with [`PostgresResponseReader`].
+/// `CopyDone`: all data were sent. Read the response with `PostgresResponseReader`.
 pub fn encode_copy_done(out: &mut Vec<u8>) {
     write_empty(out, kind::COPY_DONE);
 }
