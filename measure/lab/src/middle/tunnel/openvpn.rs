@@ -20,6 +20,8 @@ const INTERFACE: &str = "tun0";
 /// The common name of the client's certificate, which the server verifies.
 const CLIENT: &str = "ciphertoll-client";
 const READY: &str = "Initialization Sequence Completed";
+/// Comes behind the line that says it is ready, and on its own: the cipher is not known before.
+const DATA_CHANNEL: &str = "Data Channel: cipher ";
 
 pub(super) fn start(
     context: &TunnelContext<'_>,
@@ -39,7 +41,10 @@ pub(super) fn start(
     let end = end(Side::Client, &program, client_arguments(&client_keys, far), cipher);
     let mut ends = vec![context.spawn(start, end)?, server_end];
     for end in &mut ends {
-        wait_until(end, "its key exchange was not completed", |end| Ok(end.output().contains(READY)))?;
+        wait_until(end, "its key exchange was not completed", |end| {
+            let output = end.output();
+            Ok([READY, DATA_CHANNEL].iter().all(|line| output.contains(line)))
+        })?;
     }
     let leg = leg(&ends[0].output());
     let endpoint = SocketAddr::from((VPN[1], start.server.port()));
@@ -122,7 +127,7 @@ fn leg(said: &str) -> Leg {
         from: "openvpn".to_owned(),
         to: "openvpn".to_owned(),
         // OpenVPN reports the cipher `none` as `[null-cipher]`.
-        suite: quoted("Data Channel: cipher ").map(|cipher| cipher.replace("[null-cipher]", "none")),
+        suite: quoted(DATA_CHANNEL).map(|cipher| cipher.replace("[null-cipher]", "none")),
         key: Some(ServerKey::P256.label().to_owned()),
         library: Some("OpenVPN".to_owned()),
         ..Leg::default()
