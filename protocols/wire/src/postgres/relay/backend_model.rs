@@ -65,6 +65,8 @@ pub(crate) enum CopyFailure {
     AtAnyTime,
     /// The server had read data, or their end.
     InData,
+    /// By the client's `CopyFail`: the server had read everything up to it.
+    ByClient,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -361,14 +363,19 @@ impl<N> BackendModel<N> {
     /// A COPY has read its data up to the first `CopyDone`, and has ignored each `Sync` before it.
     fn end_copy(&mut self) {
         self.copy = Copy::None;
+        self.take_data();
+        let is_of_batch = self.front.as_ref().is_some_and(|front| front.kind == SentKind::Execute);
+        if is_of_batch && !self.rest.iter().any(|sent| sent.kind.ends_with_ready()) {
+            // If its batch had a `Sync`, it was ignored.
+            self.batch = ImplicitTransaction::Open;
+        }
+    }
+
+    /// Removes what a COPY has read: everything up to the first `CopyDone` or `CopyFail`.
+    fn take_data(&mut self) {
         self.late_data = LateData::default();
         while let Some(sent) = self.rest.pop_front() {
             if sent.kind == SentKind::CopyEnd {
-                let is_of_batch = self.front.as_ref().is_some_and(|front| front.kind == SentKind::Execute);
-                if is_of_batch && !self.rest.iter().any(|sent| sent.kind.ends_with_ready()) {
-                    // If its batch had a `Sync`, it was ignored.
-                    self.batch = ImplicitTransaction::Open;
-                }
                 return;
             }
         }
@@ -389,7 +396,14 @@ impl<N> BackendModel<N> {
         self.front_progress = FrontAnswer::Answered;
         let copy = std::mem::replace(&mut self.copy, Copy::None);
         // The server has ignored those that it had read when the COPY failed.
-        let doubtful = if copy == Copy::In { self.take_syncs_in_copy(failure) } else { 0 };
+        let doubtful = match (copy, failure) {
+            (Copy::None, _) => 0,
+            (Copy::In, CopyFailure::ByClient) => {
+                self.take_data();
+                0
+            }
+            (Copy::In, _) => self.take_syncs_in_copy(failure),
+        };
         if ends_with_ready {
             self.spare_ready = doubtful;
             return None;

@@ -4,7 +4,10 @@
 use std::sync::Arc;
 
 use crate::mysql::{
-    codec::packet::{HEADER_BYTES, Header, MAX_PART_BYTES},
+    codec::{
+        err::ErrPacket,
+        packet::{HEADER_BYTES, Header, MAX_PART_BYTES},
+    },
     error::Error,
     relay::{
         commands::{COM_STMT_BULK_EXECUTE, COM_STMT_EXECUTE},
@@ -86,7 +89,7 @@ impl SessionFollower {
                 Ok(self.execute_pending(kind, header, arrived, statements))
             }
             (COM_STMT_EXECUTE | COM_STMT_BULK_EXECUTE, StatementRef::Unprepared(own)) => {
-                Ok(self.execute_unprepared(kind, own))
+                Ok(self.execute_unprepared(kind, header, arrived, own, statements))
             }
             (COM_STMT_FETCH | COM_STMT_SEND_LONG_DATA, StatementRef::Unprepared(own))
                 if self.no_database.is_none() && !self.failed.contains_key(&own) =>
@@ -150,8 +153,28 @@ impl SessionFollower {
     }
 
     /// Executes a statement that is not prepared here, or could not be.
-    fn execute_unprepared(&mut self, kind: u8, own: u32) -> CommandAction {
-        let Some(err) = self.failed.get(&own).cloned() else { return CommandAction::Prepare(own) };
+    fn execute_unprepared(
+        &mut self,
+        kind: u8,
+        header: Header,
+        arrived: &[u8],
+        own: u32,
+        statements: &ClientStatements,
+    ) -> CommandAction {
+        let Some(err) = self.failed.get(&own) else { return CommandAction::Prepare(own) };
+        let had_types = statements.get(own).is_none_or(|known| known.params == 0 || known.types.is_some());
+        let params = usize::from(statements.params(own).unwrap_or_default());
+        // Where the statement is prepared, the server reads the parameters first, and then finds what is wrong with it.
+        let err = match types_of(kind, header, arrived, params) {
+            _ if had_types => err.clone(),
+            TypesLocation::NeedInput => return CommandAction::NeedInput,
+            TypesLocation::Absent(_) if kind == COM_STMT_EXECUTE => {
+                let mut payload = Vec::new();
+                NO_TYPES.encode(&mut payload);
+                payload
+            }
+            _ => err.clone(),
+        };
         if kind == COM_STMT_EXECUTE {
             self.long_data.remove(&own);
         }
@@ -398,6 +421,10 @@ impl SessionFollower {
         }
     }
 }
+
+/// The answer to an execute without types of a statement for which none were ever sent.
+const NO_TYPES: ErrPacket<'static> =
+    ErrPacket { code: 1210, sql_state: *b"HY000", message: b"Incorrect arguments to mysqld_stmt_execute" };
 
 const TOO_LONG: &str = "types of parameters that are too long";
 

@@ -1,6 +1,7 @@
 use super::*;
 
-/// Runs messages of the client (their type bytes), then answers of the server, in turns. `e` is an error after data.
+/// Runs messages of the client (their type bytes), then answers of the server, in turns. `e` is an error after data,
+/// `f` one that the client's `CopyFail` has asked for.
 fn run(turns: &[(&str, &str)]) -> BackendModel<()> {
     let mut model = BackendModel::default();
     for (sent, received) in turns {
@@ -11,6 +12,7 @@ fn run(turns: &[(&str, &str)]) -> BackendModel<()> {
             match kind {
                 kind::READY_FOR_QUERY => drop(model.receive_ready(TransactionStatus::Idle)),
                 b'e' => drop(model.fail(CopyFailure::InData)),
+                b'f' => drop(model.fail(CopyFailure::ByClient)),
                 kind => drop(model.receive(kind)),
             }
         }
@@ -116,6 +118,24 @@ fn a_failed_copy_may_have_ignored_a_sync() {
         (&[("QS", "GEZ"), ("Q", "ZCZ")], Outlook::Clean),
         // A command behind it may have been executed, or skipped.
         (&[("PBES", "12GE"), ("Q", "")], Outlook::Unknown(COPY_FAILED)),
+    ] {
+        assert_eq!(outlook(turns), expected, "{turns:?}");
+    }
+}
+
+#[test]
+fn a_copy_that_the_client_ends_has_read_everything_before() {
+    for (turns, expected) in [
+        // The Sync between data and CopyFail was ignored, so the next batch is skipped up to its own.
+        (&[("PBEdSf", "12Gf")][..], Outlook::Unfinished),
+        (&[("PBEdSf", "12Gf"), ("E", "")], Outlook::Unfinished),
+        (&[("PBEdSf", "12Gf"), ("ES", "")], Outlook::Owed),
+        (&[("PBEdSf", "12Gf"), ("ES", "Z")], Outlook::Clean),
+        (&[("PBE", "12G"), ("SdSdSf", "f"), ("ES", "Z")], Outlook::Clean),
+        (&[("PBESf", "12Gf"), ("S", "Z")], Outlook::Clean),
+        // Of a simple query, what follows is executed.
+        (&[("QdSfQ", "GfZ")], Outlook::Owed),
+        (&[("QdSfQ", "GfZCZ")], Outlook::Clean),
     ] {
         assert_eq!(outlook(turns), expected, "{turns:?}");
     }

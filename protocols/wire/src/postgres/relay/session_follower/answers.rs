@@ -480,6 +480,9 @@ fn is_about_own_message(model: &mut FollowedModel) -> bool {
 /// The server says where in its source it has failed, and in which line of the data.
 fn copy_failure(payload: &[u8]) -> CopyFailure {
     let has = |field: &[u8]| payload.split(|byte| *byte == 0).any(|part| part.starts_with(field));
+    if has(b"C57014") && has(b"RCopyGetData") {
+        return CopyFailure::ByClient;
+    }
     // An interrupt may come before the data.
     let is_in_data = has(b"WCOPY ") && has(b"R") && !has(b"RProcessInterrupts");
     if is_in_data { CopyFailure::InData } else { CopyFailure::AtAnyTime }

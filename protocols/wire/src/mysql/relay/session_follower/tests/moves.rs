@@ -283,6 +283,29 @@ fn texts_behind_a_change_of_the_character_set_are_read_with_care() {
 }
 
 #[test]
+fn an_execute_without_types_fails_for_that_first() {
+    // No types were ever sent for the statement: the server finds that before it finds that it may not be executed.
+    let mut fixture = Fixture::new();
+    let own = prepare(&mut fixture, "UPDATE t SET a = ? WHERE id = ?", 77, 2);
+    fixture.moves();
+    let typed = execute(own, &[Param::Bytes(b"x"), Param::Bytes(b"1")]);
+    let new_types_at = HEADER_BYTES + 10 + 1;
+    let mut untyped = typed[..=new_types_at].to_vec();
+    untyped[new_types_at] = 0;
+    untyped.extend_from_slice(b"\x01x\x011");
+    untyped[0] = u8::try_from(untyped.len() - HEADER_BYTES).unwrap();
+    let read_only = refusal()[HEADER_BYTES..].to_vec();
+    for (command, size, has_types) in [(&untyped, 1, false), (&untyped, 1000, false), (&typed, 1000, true)] {
+        assert_eq!(fixture.says(command, size).1, Some(own));
+        fixture.follow.preparation_failed(own, read_only.clone());
+        assert_eq!(fixture.says(command, size), (written(encode_ping), None));
+        let heard = fixture.hears(&ok(&OK));
+        assert_eq!(heard == refusal(), has_types, "{heard:?}");
+        assert!(has_types || heard.ends_with(b"Incorrect arguments to mysqld_stmt_execute"), "{heard:?}");
+    }
+}
+
+#[test]
 fn an_empty_response_is_read_alike_whatever_follows_it() {
     let ends = |behind: &[u8]| {
         let mut fixture = Fixture::new();
