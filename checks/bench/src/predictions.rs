@@ -15,7 +15,9 @@ use ciphertoll_model::{
 use ciphertoll_record::Record;
 use ciphertoll_stats::advice::{Optimize, Question, Worth, advise};
 use ciphertoll_stats::assemble::Visited;
-use ciphertoll_stats::cost::{BreakEven, Cores, CostModel, Load, MeasuredMean, Prediction, Profile, Role};
+use ciphertoll_stats::cost::{
+    BreakEven, Cores, CostModel, Load, MeasuredMean, Prediction, Profile, Role, SessionQueries,
+};
 use ciphertoll_stats::{Estimate, Interval, RunFacts};
 
 use crate::ciphertoll_program;
@@ -69,7 +71,8 @@ pub fn check_break_even(server: &ServerLevel, directory: &Path) -> Result<Option
     let facts = RunFacts::of(&calibration.plan, &calibration.events);
     let model = CostModel::fit(&calibration.plan, &facts);
     let cpus = f64::from(model.cpus.context("the record has no environment")?);
-    let load = |queries_per_connection| Load { queries_per_connection, ..Load::simple(Cores::Shared(cpus)) };
+    let load =
+        |queries| Load { queries: SessionQueries::of_mean(queries), ..Load::simple(Cores::Shared(cpus)) };
     let first = |queries: f64| -> Result<&Profile> {
         let load = load(queries);
         // However little it saves.
@@ -241,7 +244,7 @@ fn load(cell: &Cell, cpus: u16) -> Load {
     };
     Load {
         connects_per_s: None,
-        queries_per_connection,
+        queries: SessionQueries::of_mean(queries_per_connection),
         rtt_ns: cell.treatment.link.shape().map_or(0.0, |shape| shape.rtt_ns() as f64),
         clients: NonZeroU32::new(u32::from(cell.clients.count())),
         row_bytes,

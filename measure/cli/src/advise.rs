@@ -7,11 +7,12 @@ use ciphertoll_record::Record;
 use ciphertoll_report::{AdviceReport, CostReport};
 use ciphertoll_stats::RunFacts;
 use ciphertoll_stats::advice::ConnectionShares;
-use ciphertoll_stats::cost::{CostModel, Load};
+use ciphertoll_stats::cost::{CostModel, Load, SessionQueries};
 
 use crate::arguments::{AdviseArguments, LoadArguments};
 use crate::ascii::on_screen;
 use crate::failure::Failure;
+use crate::observed::ObservedServer;
 use crate::output::print_document;
 use crate::predict::{load_for, require_profiles};
 use crate::progress::tell;
@@ -31,15 +32,25 @@ pub(crate) fn advise(arguments: &AdviseArguments) -> Result<ExitCode, Failure> {
     if let Some(counted) = &counted {
         fill_in(&mut load, &arguments.load, &counted.load)?;
     }
+    let observed = ObservedServer::read(&arguments.record.run_dir, &arguments.observed)?;
+    if let Some(observed) = &observed {
+        observed.fill_in(&mut load, &arguments.load)?;
+        observed.keep_its_engine(&mut model, &name)?;
+    }
     let costs = CostReport { run: &name, facts: &facts, model: &model, load: &load };
     require_profiles(&costs)?;
     let today = counted.as_ref().map(|counted| shares(&counted.load));
+    let today = today.or_else(|| observed.as_ref().map(ObservedServer::shares));
+    let transports = observed.as_ref().map(ObservedServer::transports).unwrap_or_default();
+    let load_source = counted.as_ref().map(|counted| counted.sentence.clone());
+    let load_source = load_source.or_else(|| observed.as_ref().map(ObservedServer::sentence));
     let advice = AdviceReport {
         costs,
         needs: &arguments.need,
         core_price: arguments.price.core_price,
-        load_source: counted.as_ref().map(|counted| counted.sentence.as_str()),
+        load_source: load_source.as_deref(),
         today: today.as_ref(),
+        observed: &transports,
         url: counted.as_ref().map(|counted| &counted.url),
         optimize: arguments.optimize,
         worth: arguments.worth(),
@@ -71,14 +82,7 @@ fn count(
     let Some(url) = server.url.as_deref() else { return Err(Failure::usage("--url must be NAME=URL")) };
     let engine = server.engine;
     let is_like = |other: Engine| other == engine || (other.is_mysql_family() && engine.is_mysql_family());
-    model.profiles.retain(|profile| is_like(profile.treatment.server.engine));
-    if model.profiles.is_empty() {
-        let name = engine.display_name();
-        return Err(Failure::usage(format!(
-            "{run} has no {name}; measure one: ciphertoll run calibrate --server {}",
-            engine.label()
-        )));
-    }
+    keep_engines(model, run, engine, is_like)?;
     request::check_files([&server])?;
     let name = server.short_name();
     let passwords = passwords::gather([&server], given)?;
@@ -88,6 +92,24 @@ fn count(
     let load = server_load::read(&name, url, &passwords, arguments.interval.duration())?;
     let sentence = format!("{name}: {}", server_load::describe(&load));
     Ok(Counted { load, sentence, url: url.clone() })
+}
+
+/// Leaves only configurations of engines like this one in the model.
+pub(crate) fn keep_engines(
+    model: &mut CostModel,
+    run: &str,
+    engine: Engine,
+    is_like: impl Fn(Engine) -> bool,
+) -> Result<(), Failure> {
+    model.profiles.retain(|profile| is_like(profile.treatment.server.engine));
+    if model.profiles.is_empty() {
+        let name = engine.display_name();
+        return Err(Failure::usage(format!(
+            "{run} has no {name}; measure one: ciphertoll run calibrate --server {}",
+            engine.label()
+        )));
+    }
+    Ok(())
 }
 
 /// Takes from the server what the command line does not say.
@@ -102,9 +124,10 @@ fn fill_in(load: &mut Load, asked: &LoadArguments, counted: &ServerLoad) -> Resu
     }
     if asked.queries_per_connection.is_none() {
         let per_connection = counted.statements_per_connection.or(counted.transactions_per_connection());
-        load.queries_per_connection = per_connection.ok_or_else(|| {
+        let mean = per_connection.ok_or_else(|| {
             Failure::usage("the server does not count statements: add --queries-per-connection")
         })?;
+        load.queries = SessionQueries::of_mean(mean);
     }
     Ok(())
 }

@@ -31,7 +31,9 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
 
 use self::hosts::HostArguments;
-pub(crate) use self::load::{AdviseArguments, LoadArguments, PredictArguments, PriceArguments};
+pub(crate) use self::load::{
+    AdviseArguments, LoadArguments, ObservedArguments, PredictArguments, PriceArguments,
+};
 pub(crate) use self::observe::{ObserveArguments, ObserveFormat};
 use self::runs::RunsArguments;
 pub(crate) use self::url::UrlArguments;

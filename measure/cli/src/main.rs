@@ -23,6 +23,7 @@ mod hidden;
 mod hosts;
 mod lab;
 mod observe;
+mod observed;
 mod output;
 mod passwords;
 mod predict;

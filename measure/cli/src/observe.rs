@@ -10,11 +10,15 @@ use ciphertoll_host::privileges;
 use ciphertoll_link::{LiveCapture, MOST_PORTS};
 use ciphertoll_model::ExitCode;
 use ciphertoll_observe::{Capture, CaptureError, Frame, LinkType, Observation, Ports, SourceEnd, Watch};
+use ciphertoll_record::ObservationDirectory;
+use jiff::Timestamp;
 
 use crate::arguments::{ObserveArguments, ObserveFormat};
 use crate::failure::Failure;
+use crate::observed::RunModel;
 use crate::output::{print_document, print_text};
 use crate::program::watch_signals;
+use crate::progress::tell;
 
 /// Packets that are still read at the end.
 const MOST_LEFT: usize = 10_000;
@@ -28,10 +32,26 @@ const LONGEST_WAIT: Duration = Duration::from_millis(200);
 
 pub(crate) fn observe(arguments: &ObserveArguments) -> Result<ExitCode, Failure> {
     let ports: Ports = arguments.port.iter().map(|server| (server.port, server.protocol)).collect();
+    // Before the live observer gives up its privileges.
+    let model = RunModel::find(&arguments.run_dir, arguments.model.as_deref())?;
+    let record = make_record(&arguments.run_dir);
     let observation = match &arguments.pcap {
-        Some(path) => read(path, ports)?,
-        None => watch(arguments, ports)?,
+        Some(path) => read(path, ports),
+        None => watch(arguments, ports),
     };
+    let mut observation = match observation {
+        Ok(observation) => observation,
+        Err(failure) => {
+            if let Some(record) = record {
+                record.abandon();
+            }
+            return Err(failure);
+        }
+    };
+    if let Some(model) = model {
+        model.add_costs(&mut observation);
+    }
+    keep(record, &observation)?;
     match arguments.format {
         ObserveFormat::Terminal => print_text(&ciphertoll_observe::first_screen(&observation)),
         ObserveFormat::Json => {
@@ -40,6 +60,28 @@ pub(crate) fn observe(arguments: &ObserveArguments) -> Result<ExitCode, Failure>
             print_document(&document)
         }
     }
+}
+
+/// The record's directory. To read a capture, none is needed.
+fn make_record(runs: &Path) -> Option<ObservationDirectory> {
+    match ObservationDirectory::create(runs, Timestamp::now()) {
+        Ok(record) => Some(record),
+        Err(error) => {
+            tell(&format!("this observation is not recorded: {error}"));
+            None
+        }
+    }
+}
+
+fn keep(record: Option<ObservationDirectory>, observation: &Observation) -> Result<(), Failure> {
+    let Some(record) = record else { return Ok(()) };
+    if observation.pairs.is_empty() {
+        record.abandon();
+        return Ok(());
+    }
+    let document = serde_json::to_string_pretty(observation)?;
+    tell(&format!("recorded in {}", record.path().display()));
+    Ok(record.finish(&document)?)
 }
 
 fn read(path: &Path, ports: Ports) -> Result<Observation, Failure> {

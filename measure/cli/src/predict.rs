@@ -9,7 +9,9 @@ use ciphertoll_stats::cost::{CostModel, Load};
 use crate::arguments::{LoadArguments, PredictArguments};
 use crate::ascii::on_screen;
 use crate::failure::Failure;
+use crate::observed::ObservedServer;
 use crate::output::print_document;
+use crate::progress::tell;
 use crate::report;
 
 pub(crate) fn predict(arguments: &PredictArguments) -> Result<ExitCode, Failure> {
@@ -17,7 +19,11 @@ pub(crate) fn predict(arguments: &PredictArguments) -> Result<ExitCode, Failure>
     let record = Record::open(&path)?;
     let facts = RunFacts::of(&record.plan, &record.events);
     let model = CostModel::fit(&record.plan, &facts);
-    let load = load_for(&model, &arguments.load)?;
+    let mut load = load_for(&model, &arguments.load)?;
+    if let Some(observed) = ObservedServer::read(&arguments.record.run_dir, &arguments.observed)? {
+        observed.fill_in(&mut load, &arguments.load)?;
+        tell(&observed.sentence());
+    }
     let name = record.name();
     let document = CostReport { run: &name, facts: &facts, model: &model, load: &load };
     require_profiles(&document)?;

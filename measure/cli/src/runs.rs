@@ -5,7 +5,7 @@ use std::fmt::Display;
 use std::io::{self, IsTerminal, Write};
 use std::path::{Path, PathBuf};
 
-use ciphertoll_model::{Cell, ExitCode};
+use ciphertoll_model::{Cell, ExitCode, Plan};
 use ciphertoll_record::{
     CatalogueEntry, Removable, RemovableRun, RunContents, RunState, Selection, find_removable,
     finish_removals, list_runs, remove_run,
@@ -71,20 +71,26 @@ fn total<'a>(entries: impl Iterator<Item = &'a CatalogueEntry>, runs: &Path) -> 
 /// `6 of 6 blocks: mariadb, postgres; connect; plain, tls1.3-p256`, or why the run cannot be read.
 fn what_was_run(entry: &CatalogueEntry) -> String {
     match (&entry.contents, &entry.state) {
-        (Some(contents), _) => {
-            let blocks =
-                format!("{} of {} blocks", contents.blocks_completed, contents.plan.counted_blocks());
-            let factors = factors(contents).map(|(_, levels)| shortened(&levels));
+        (Some(RunContents::Run { plan, blocks_completed }), _) => {
+            let blocks = format!("{blocks_completed} of {} blocks", plan.counted_blocks());
+            let factors = factors(plan).map(|(_, levels)| shortened(&levels));
             format!("{blocks}: {}", factors.join("; "))
         }
+        (Some(RunContents::Observation(seen)), _) => format!(
+            "observed {} for {:.0} s: {} in {}",
+            seen.source,
+            seen.seconds,
+            counted(usize::try_from(seen.connects()).unwrap_or(usize::MAX), "connect", "connects"),
+            counted(seen.pairs(), "pair", "pairs"),
+        ),
         (None, RunState::Unreadable { reason }) => reason.clone(),
         (None, _) => "nothing yet".to_owned(),
     }
 }
 
 /// The levels that tell runs apart, in the order of the plan.
-fn factors(contents: &RunContents) -> [(&'static str, Vec<String>); 3] {
-    let cells = &contents.plan.cells;
+fn factors(plan: &Plan) -> [(&'static str, Vec<String>); 3] {
+    let cells = &plan.cells;
     [
         ("servers", distinct(cells, |cell| cell.treatment.server.short_name())),
         ("workloads", distinct(cells, |cell| cell.workload.to_string())),
@@ -121,13 +127,22 @@ fn document(entry: &CatalogueEntry) -> Value {
     if let RunState::Unreadable { reason } = &entry.state {
         document["reason"] = json!(reason);
     }
-    if let Some(contents) = &entry.contents {
-        document["experiment"] = json!(contents.plan.name);
-        document["blocks_completed"] = json!(contents.blocks_completed);
-        document["blocks_planned"] = json!(contents.plan.counted_blocks());
-        for (factor, levels) in factors(contents) {
-            document[factor] = json!(levels);
+    match &entry.contents {
+        Some(RunContents::Run { plan, blocks_completed }) => {
+            document["experiment"] = json!(plan.name);
+            document["blocks_completed"] = json!(blocks_completed);
+            document["blocks_planned"] = json!(plan.counted_blocks());
+            for (factor, levels) in factors(plan) {
+                document[factor] = json!(levels);
+            }
         }
+        Some(RunContents::Observation(seen)) => {
+            let (source, seconds) = (&seen.source, seen.seconds);
+            let (pairs, connects) = (seen.pairs(), seen.connects());
+            document["observation"] =
+                json!({ "source": source, "seconds": seconds, "pairs": pairs, "connects": connects });
+        }
+        None => {}
     }
     document
 }

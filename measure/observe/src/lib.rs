@@ -13,9 +13,11 @@
 mod capture;
 mod certificate;
 mod connection;
+mod cost;
 mod error;
 mod findings;
 mod frame;
+mod load;
 mod names;
 mod observation;
 mod observer;
@@ -29,9 +31,11 @@ mod turns;
 pub use capture::Capture;
 pub use error::CaptureError;
 pub use frame::{Frame, LinkType, PacketDirection, Segment, Skipped, TcpFlags, segment};
+pub use load::ObservedLoad;
 pub use observation::{
-    Bytes, Certificate, Connections, Encryption, EncryptionKind, FailureCount, FindingKind, Observation,
-    ObservedFinding, Pair, PhaseTime, PlainLogin, Quantiles, Queries, Share,
+    Bytes, Certificate, Connections, Encryption, EncryptionKind, Estimated, FailureCount, FindingKind,
+    Observation, ObservedFinding, Pair, PairCost, PathShare, PhaseTime, PlainLogin, Quantiles, Queries,
+    Share, SidecarSaving,
 };
 pub use observer::Ports;
 pub use read::{SourceEnd, Watch};

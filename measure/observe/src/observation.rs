@@ -47,6 +47,58 @@ pub struct Pair {
     pub encryption: Vec<Encryption>,
     pub logins: Vec<PlainLogin>,
     pub failures: Vec<FailureCount>,
+    /// What its connections cost on a machine like that of a calibration; absent without one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cost: Option<PairCost>,
+}
+
+/// What the connections of a pair cost: each by the configuration of a run that is nearest to how it is encrypted, with
+/// short queries.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct PairCost {
+    /// The run whose cost model was used.
+    pub run: String,
+    /// The configurations of the run that stand for the connections.
+    pub paths: Vec<PathShare>,
+    /// The share of connections for which the run has no configuration. They are taken to cost what the others cost.
+    pub unknown_share: f64,
+    /// CPU time of clients, server and the processes between them ÷ time.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cores: Option<Estimated>,
+    /// What is more than without encryption.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub encryption_cores: Option<Estimated>,
+    /// What the sidecar would save; absent if the run did not measure it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sidecar: Option<SidecarSaving>,
+    /// What the run lacks.
+    pub missing: Vec<String>,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct PathShare {
+    /// As a level of `ciphertoll run --path`.
+    pub path: String,
+    pub share: f64,
+}
+
+/// Below 0, the sidecar costs more.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct SidecarSaving {
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cores: Option<Estimated>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub connect_ms: Option<Estimated>,
+}
+
+/// A value with its 95 % interval, if it has one.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Estimated {
+    pub value: f64,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub low: Option<f64>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub high: Option<f64>,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]

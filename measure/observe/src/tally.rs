@@ -174,6 +174,7 @@ impl PairTally {
             encryption,
             logins: by_count(&self.logins, |method, connections| PlainLogin { method, connections }),
             failures: by_count(&self.failures, |reason, connections| FailureCount { reason, connections }),
+            cost: None,
         }
     }
 

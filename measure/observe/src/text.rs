@@ -2,7 +2,9 @@
 
 use std::fmt::Write as _;
 
-use crate::observation::{Encryption, EncryptionKind, Observation, ObservedFinding, Pair, Quantiles};
+use crate::observation::{
+    Encryption, EncryptionKind, Observation, ObservedFinding, Pair, PairCost, Quantiles,
+};
 
 /// Lines for pairs and for findings, such that all fits on a screen of 25 lines.
 const MAX_PAIRS: usize = 5;
@@ -68,6 +70,9 @@ fn add_pair(text: &mut String, pair: &Pair) {
         let parts: Vec<_> =
             phases.map(|phase| format!("{} {}", phase_words(&phase.phase), median(&phase.ms))).collect();
         let _ = writeln!(text, "    a connect takes {} ms: {}", median(connect), parts.join(", "));
+    }
+    if let Some(cost) = pair.cost.as_ref().and_then(PairCost::words) {
+        let _ = writeln!(text, "    {cost}");
     }
 }
 

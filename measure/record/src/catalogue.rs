@@ -17,6 +17,7 @@ use nix::fcntl::Flock;
 
 use crate::disk::{self, LockHolder};
 use crate::error::{Context, Error};
+use crate::observation::{ObservationSummary, is_observation};
 use crate::read::{self, EVENTS, PLAN, Record, SPEC, TIME_BYTES};
 use crate::run_dir::{HISTOGRAMS, LOCK, LOGS};
 
@@ -65,11 +66,11 @@ pub struct CatalogueEntry {
     pub contents: Option<RunContents>,
 }
 
-/// What a run measures.
+/// What a record is of.
 #[derive(Clone, Debug)]
-pub struct RunContents {
-    pub plan: Plan,
-    pub blocks_completed: usize,
+pub enum RunContents {
+    Run { plan: Box<Plan>, blocks_completed: usize },
+    Observation(ObservationSummary),
 }
 
 /// The runs of a directory.
@@ -115,6 +116,9 @@ impl CatalogueEntry {
         check_is_run(path)?;
         let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
         let size_bytes = size_of(path)?;
+        if is_observation(path) {
+            return Self::of_observation(path, name, lock, size_bytes);
+        }
         let record = Record::open(path);
         let began_at = began_at(&name, record.as_ref().ok(), path)?;
         let state = match (lock, &record) {
@@ -123,9 +127,29 @@ impl CatalogueEntry {
             (Ok(LockHolder::Nobody), Ok(record)) if ended_complete(record) => RunState::Complete,
             (Ok(LockHolder::Nobody), Ok(_)) => RunState::Incomplete,
         };
-        let contents = record
-            .ok()
-            .map(|record| RunContents { blocks_completed: blocks_completed(&record), plan: record.plan });
+        let contents = record.ok().map(|record| RunContents::Run {
+            blocks_completed: blocks_completed(&record),
+            plan: Box::new(record.plan),
+        });
+        Ok(Self { path: path.to_owned(), name, state, began_at, size_bytes, contents })
+    }
+
+    fn of_observation(
+        path: &Path,
+        name: String,
+        lock: &Result<LockHolder, Error>,
+        size_bytes: u64,
+    ) -> Result<Self, Error> {
+        let summary = ObservationSummary::open(path);
+        let state = match (lock, &summary) {
+            (Ok(LockHolder::AnotherProcess), _) => RunState::InProgress,
+            (Ok(LockHolder::Nobody), Ok(_)) => RunState::Complete,
+            // Its process was killed before it wrote the document.
+            (Ok(LockHolder::Nobody), Err(_)) if size_bytes == 0 => RunState::Incomplete,
+            (Err(error), _) | (_, Err(error)) => RunState::Unreadable { reason: error.to_string() },
+        };
+        let began_at = began_at(&name, None, path)?;
+        let contents = summary.ok().map(RunContents::Observation);
         Ok(Self { path: path.to_owned(), name, state, began_at, size_bytes, contents })
     }
 }
@@ -292,7 +316,7 @@ fn check_is_run(path: &Path) -> Result<(), Error> {
         return refuse("it is not a directory");
     }
     let has = |name: &str| fs::symlink_metadata(path.join(name)).is_ok_and(|metadata| metadata.is_file());
-    if [SPEC, PLAN, EVENTS].iter().all(|name| has(name)) || is_damaged_run(path)? {
+    if [SPEC, PLAN, EVENTS].iter().all(|name| has(name)) || is_observation(path) || is_damaged_run(path)? {
         return Ok(());
     }
     refuse("it has no spec.toml, plan.json and events.jsonl")

@@ -13,6 +13,7 @@ pub mod error;
 mod kubernetes_job;
 pub mod ledger;
 pub mod mount;
+mod observation;
 mod output;
 pub mod process;
 pub mod read;
@@ -28,9 +29,10 @@ pub use error::{Context, Error};
 pub use kubernetes_job::{KubernetesJob, RUN_LABEL};
 pub use ledger::{Effect, Ledger};
 pub use mount::{is_mounted, unmount};
+pub use observation::{ObservationDirectory, ObservationSummary, read_observation};
 pub use output::{LimitedOutput, output_within};
 pub use process::{ProcessEnd, ProcessIdentity};
-pub use read::{Record, Tail, resolve};
+pub use read::{Record, Tail, resolve, runs_newest_first};
 pub use run_dir::{DEFAULT_RUNS, RunDirectory};
 pub use scratch::{
     LONGEST_SOCKET_BELOW_ROOT, Left, MAX_SOCKET_BYTES, SCRATCH_DIRECTORY_VARIABLE, Scratch, ScratchUse,

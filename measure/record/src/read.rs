@@ -83,6 +83,13 @@ pub fn resolve(runs: &Path, asked: &str) -> Result<PathBuf, Error> {
     })
 }
 
+/// The run directories of `runs`, the newest first.
+pub fn runs_newest_first(runs: &Path) -> Vec<PathBuf> {
+    let mut known = known_runs(runs);
+    known.sort();
+    known.into_iter().rev().map(|run| runs.join(run.name)).collect()
+}
+
 /// A run directory by name, ordered by the time in its name and within a second by the time of its plan.
 #[derive(PartialEq, Eq, PartialOrd, Ord)]
 struct KnownRun {
@@ -168,7 +175,7 @@ fn read_bytes(path: &Path) -> Result<Vec<u8>, Error> {
     }
 }
 
-fn read_text(path: &Path) -> Result<String, Error> {
+pub(crate) fn read_text(path: &Path) -> Result<String, Error> {
     String::from_utf8(read_bytes(path)?).map_err(|_| unreadable(path, &"not UTF-8"))
 }
 

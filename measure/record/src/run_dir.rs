@@ -116,13 +116,13 @@ fn durability(event: &Event) -> Durability {
     }
 }
 
-fn take_lock(path: &Path) -> Result<Flock<File>, Error> {
+pub(crate) fn take_lock(path: &Path) -> Result<Flock<File>, Error> {
     disk::lock_within(LOCK_TIME_LIMIT, &path.join(LOCK))?
         .ok_or_else(|| Error::Locked { path: path.to_owned() })
 }
 
 /// `20261121T011500Z-quick-a3f1`: sorts by time, and two runs of one second differ.
-fn directory_name(name: &str, now: Timestamp) -> String {
+pub(crate) fn directory_name(name: &str, now: Timestamp) -> String {
     let mut name = file_name(name);
     name.truncate(LONGEST_NAME);
     format!("{}-{name}-{:04x}", now.strftime("%Y%m%dT%H%M%SZ"), rand::random::<u16>())

@@ -3,12 +3,14 @@
 use std::collections::BTreeMap;
 
 use ciphertoll_model::{
-    Auth, CellId, Environment, Event, Grid, Group, Legacy, Metric, Observation, Path, Plan, Size, Spec,
-    Suite, TimestampedEvent, Workload,
+    Auth, CellId, Environment, Event, Grid, Group, Legacy, Metric, Observation, Path, Plan, Resumption,
+    ServerKey, Size, Spec, Suite, TimestampedEvent, TlsVersion, Workload,
 };
 use ciphertoll_stats::RunFacts;
-use ciphertoll_stats::advice::{Advice, Need, Optimize, Question, Rank, Worth, advise, settings};
-use ciphertoll_stats::cost::{BreakEven, Cores, CostModel, Load, MissingTerm, Side};
+use ciphertoll_stats::advice::{
+    Advice, Need, Optimize, Question, Rank, Today, TransportToday, Worth, advise, settings,
+};
+use ciphertoll_stats::cost::{BreakEven, Cores, CostModel, Load, MissingTerm, Role, SessionQueries, Side};
 use proptest::prelude::*;
 
 const CPUS: f64 = 2.0;
@@ -84,7 +86,7 @@ fn environment() -> Environment {
 }
 
 fn load(queries_per_connection: f64) -> Load {
-    Load { queries_per_connection, ..Load::simple(Cores::Shared(CPUS)) }
+    Load { queries: SessionQueries::of_mean(queries_per_connection), ..Load::simple(Cores::Shared(CPUS)) }
 }
 
 fn first(model: &CostModel, needs: &[Need], queries: f64) -> Option<String> {
@@ -347,4 +349,51 @@ fn what_the_run_lacks_does_not_decide() {
     assert_eq!(chosen(&model, &Question::about(&far)), "proxy");
     let latency = Question { optimize: Optimize::Latency, ..Question::about(&far) };
     assert_eq!(advise(&model, &server, &latency).unwrap_err(), MissingTerm::RoundTrips);
+}
+
+const RESUMABLE: Costs<'_> = &[
+    ("plain", 100.0, 50.0),
+    ("tls1.2-rsa2048", 1_400.0, 55.0),
+    ("tls1.3-p256", 1_000.0, 55.0),
+    ("tls1.3-p256+resume", 400.0, 55.0),
+    ("proxy", 80.0, 60.0),
+];
+
+#[test]
+fn todays_connections_cost_what_the_nearest_configurations_cost() {
+    let model = model(RESUMABLE, &[], 0.01);
+    let server = "postgres".parse().unwrap();
+    let full = |version, key| TransportToday::Tls { version, key, resumption: Resumption::Never };
+    let resumed =
+        TransportToday::Tls { version: TlsVersion::Tls13, key: None, resumption: Resumption::Always };
+    let seen = [
+        (TransportToday::Plain, 10),
+        (full(TlsVersion::Tls13, None), 40),
+        (resumed, 30),
+        // The run has another key only.
+        (full(TlsVersion::Tls12, Some(ServerKey::Rsa4096)), 10),
+        // And neither of these.
+        (full(TlsVersion::Tls11, None), 5),
+        (TransportToday::Other, 5),
+    ];
+    let today = Today::of(&model, &server, &seen).unwrap();
+    let paths: Vec<String> =
+        today.parts().iter().map(|(profile, _)| profile.treatment.path.to_string()).collect();
+    assert_eq!(paths[..2], ["tls1.3-p256", "tls1.3-p256+resume"]);
+    assert_eq!(paths.len(), 4);
+    assert!((today.unknown_share() - 0.1).abs() < 1e-9);
+    let load = Load { connects_per_s: Some(1_000.0), ..load(0.0) };
+    let cpu = model.means.value(&today.session_cpu(&model, Role::Total, &load).unwrap()).value;
+    let expected = (10.0 * 100.0 + 40.0 * 1_000.0 + 30.0 * 400.0 + 10.0 * 1_400.0) / 90.0;
+    assert!((cpu / expected - 1.0).abs() < 0.01, "{cpu} {expected}");
+    let proxy = model.profiles.iter().find(|profile| profile.treatment.path.as_proxy().is_some()).unwrap();
+    let predicted = today.cores_saved_by(proxy, &model, &load).unwrap().unwrap();
+    let (cores, interval) = (predicted.value, predicted.interval().unwrap());
+    assert!((cores / ((expected - 80.0) * 1e-3) - 1.0).abs() < 0.02, "{cores}");
+    let now = today.cores(&model, &load).unwrap().unwrap();
+    assert!((now.value / (expected * 1e-3) - 1.0).abs() < 0.02, "{now:?}");
+    // The model's own error is that of both costs: at least 6 % of the larger one, as a standard deviation.
+    assert!(interval.high - cores > 1.9 * 0.06 * now.value, "{interval:?} {now:?}");
+    assert!(Today::of(&model, &server, &[(TransportToday::Other, 7)]).is_none());
+    assert!(Today::of(&model, &"mariadb".parse().unwrap(), &seen).is_none());
 }

@@ -5,7 +5,7 @@ use std::num::NonZeroU32;
 use ciphertoll_model::duration::Span;
 use ciphertoll_model::{Bytes, Link, LinkShape};
 use ciphertoll_stats::advice::{Need, Optimize, Worth};
-use ciphertoll_stats::cost::{Cores, Load};
+use ciphertoll_stats::cost::{Cores, Load, SessionQueries};
 use clap::Args;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 
@@ -49,11 +49,26 @@ Examples:
       latency, cores and throughput of this load, for every configuration of the run
   ciphertoll predict calibrate --clients 200 --row-bytes 16k --json
       the same as JSON
+  ciphertoll predict calibrate --observed latest
+      the load that ciphertoll observe saw last
   ciphertoll predict calibrate --terms
       the terms of the cost model: CPU time of a handshake, a login, a query, a byte
 
 Throughput is clients ÷ response time or cores ÷ CPU time per session, whichever is lower; it assumes
 linear cores. Loss, jitter and bandwidth limits of a link are not predicted. See docs/measure/method.md.";
+
+/// A load that `observe` saw.
+#[derive(Args, Debug)]
+#[command(next_help_heading = "Load")]
+pub(crate) struct ObservedArguments {
+    /// Read connects, the distribution of queries and the round trip from what `observe` saw: its record's name, a file of
+    /// its JSON, or `latest`; options of the load take precedence
+    #[arg(long, value_name = "OBSERVATION")]
+    pub(crate) observed: Option<String>,
+    /// With --observed: the server, as `observe` prints it; default: that with most connects
+    #[arg(long, value_name = "ADDRESS:PORT", requires = "observed")]
+    pub(crate) observed_server: Option<String>,
+}
 
 #[derive(Args, Debug)]
 #[command(after_help = PREDICT_EXAMPLES)]
@@ -62,6 +77,8 @@ pub(crate) struct PredictArguments {
     pub(crate) record: RecordArguments,
     #[command(flatten)]
     pub(crate) load: LoadArguments,
+    #[command(flatten)]
+    pub(crate) observed: ObservedArguments,
     /// Print the terms of the cost model instead of a prediction
     #[arg(long)]
     pub(crate) terms: bool,
@@ -93,6 +110,8 @@ Examples:
       the configuration with the lowest latency, if it saves at least 5 ms per connect or query
   ciphertoll advise calibrate --url prod=postgres://app@db.example/shop
       the load of a running server, from its own counters; nothing is written there
+  ciphertoll advise calibrate --observed latest
+      the load that ciphertoll observe saw last, and what today's connections cost
 
 The rules are in docs/measure/advise.md.";
 
@@ -104,11 +123,13 @@ pub(crate) struct AdviseArguments {
     #[command(flatten)]
     pub(crate) load: LoadArguments,
     /// Read connects and statements from the counters of a running server, as for `run`; options of the load take precedence
-    #[arg(long, value_name = "NAME=URL", help_heading = "Load")]
+    #[arg(long, value_name = "NAME=URL", help_heading = "Load", conflicts_with = "observed")]
     pub(crate) url: Option<String>,
     /// With --url: time between two readings; PostgreSQL: at least 10s
     #[arg(long, value_name = "TIME", default_value = "10s", requires = "url", help_heading = "Load")]
     pub(crate) interval: Span,
+    #[command(flatten)]
+    pub(crate) observed: ObservedArguments,
     /// What a configuration must fulfil, beyond encryption and a verified server: end-to-end, at-rest, no-new-process,
     /// no-driver-change; verify is always required
     #[arg(long, value_name = "NEED", value_delimiter = ',', value_parser = need())]
@@ -145,7 +166,7 @@ impl LoadArguments {
         };
         Some(Load {
             connects_per_s: self.connects,
-            queries_per_connection: self.queries_per_connection.unwrap_or(1.0),
+            queries: SessionQueries::of_mean(self.queries_per_connection.unwrap_or(1.0)),
             rtt_ns: self.rtt.map_or(0.0, |shape| shape.rtt_ns() as f64),
             clients: self.clients,
             row_bytes: self.row_bytes.map_or(0, Bytes::number),

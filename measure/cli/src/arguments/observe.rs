@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use std::str::FromStr;
 
 use ciphertoll_model::duration::Span;
+use ciphertoll_record::DEFAULT_RUNS;
 use ciphertoll_wire::passive::DatabaseProtocol;
 use clap::{Args, ValueEnum};
 
@@ -26,6 +27,13 @@ no password is kept or printed.";
 #[derive(Args, Debug)]
 #[command(after_help = OBSERVE_EXAMPLES)]
 pub(crate) struct ObserveArguments {
+    /// Compute what connections cost by the cost model of this run: a directory, a name, or `latest`; default: the newest
+    /// that has one
+    #[arg(long, value_name = "RUN")]
+    pub(crate) model: Option<String>,
+    /// The directory that holds the run directories, and where the observation is recorded
+    #[arg(long, value_name = "DIR", default_value = DEFAULT_RUNS)]
+    pub(crate) run_dir: PathBuf,
     /// Read a capture that tcpdump or Wireshark wrote, as pcap or pcapng; `-` reads stdin. Default: observe this
     /// machine's interfaces, which needs the right to capture packets
     #[arg(long, value_name = "FILE", conflicts_with_all = ["for", "interface"])]

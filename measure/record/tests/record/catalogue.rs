@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use ciphertoll_model::{Ending, Event, ExitCode};
 use ciphertoll_record::{
-    CatalogueEntry, Error, RunDirectory, RunState, Selection, find_removable, finish_removals, list_runs,
-    remove_run,
+    CatalogueEntry, Error, ObservationDirectory, RunContents, RunDirectory, RunState, Selection,
+    find_removable, finish_removals, list_runs, read_observation, remove_run,
 };
 use jiff::Timestamp;
 use tempfile::TempDir;
@@ -78,7 +78,7 @@ fn runs_are_listed_by_age_with_their_states() {
     let entry = list_runs(path).unwrap().runs.swap_remove(0);
     assert_eq!((entry.began_at, entry.path), (at(FIRST), whole));
     assert!(entry.size_bytes > 1_000, "{}", entry.size_bytes);
-    assert_eq!(entry.contents.unwrap().blocks_completed, 1);
+    assert!(matches!(entry.contents.unwrap(), RunContents::Run { blocks_completed: 1, .. }));
 }
 
 #[test]
@@ -230,4 +230,42 @@ fn a_removal_that_another_process_does_is_left_to_it() {
     drop(running);
     assert_eq!(finish_removals(runs.path()).unwrap(), 1);
     assert!(!aside.exists());
+}
+
+#[test]
+fn observations_are_listed_and_removed_like_runs() {
+    let directory = tempfile::tempdir().unwrap();
+    let now: Timestamp = "2026-11-21T01:15:00Z".parse().unwrap();
+    let writing = ObservationDirectory::create(directory.path(), now).unwrap();
+    let name = writing.path().file_name().unwrap().to_string_lossy().into_owned();
+    let entry = CatalogueEntry::inspect(writing.path()).unwrap();
+    assert_eq!((entry.state, entry.began_at), (RunState::InProgress, now));
+    assert!(read_observation(directory.path(), "latest").is_err(), "nothing is written yet");
+    let document = r#"{"source":"a.pcap","seconds":2.5,"pairs":[{"connections":{"begun":3}},{"connections":{"begun":4}}]}"#;
+    writing.finish(document).unwrap();
+    for asked in [name.as_str(), "latest"] {
+        assert_eq!(read_observation(directory.path(), asked).unwrap(), (name.clone(), document.to_owned()));
+    }
+    let listed = list_runs(directory.path()).unwrap().runs;
+    let [entry] = listed.as_slice() else { panic!("{listed:?}") };
+    assert_eq!(entry.state, RunState::Complete);
+    let Some(RunContents::Observation(seen)) = &entry.contents else { panic!("{entry:?}") };
+    assert_eq!((seen.pairs(), seen.connects(), seen.seconds), (2, 7, 2.5));
+    // It is no run that a report could be made of.
+    assert!(ciphertoll_record::resolve(directory.path(), "latest").is_err());
+    let mut removable = find_removable(directory.path(), Selection::All, Timestamp::now()).unwrap();
+    remove_run(removable.runs.pop().unwrap()).unwrap();
+    assert!(list_runs(directory.path()).unwrap().runs.is_empty());
+}
+
+#[test]
+fn an_observation_that_was_killed_is_incomplete_and_can_be_removed() {
+    let directory = tempfile::tempdir().unwrap();
+    drop(ObservationDirectory::create(directory.path(), Timestamp::now()).unwrap());
+    let listed = list_runs(directory.path()).unwrap().runs;
+    assert_eq!(listed[0].state, RunState::Incomplete);
+    let removable = find_removable(directory.path(), Selection::All, Timestamp::now()).unwrap();
+    assert_eq!(removable.runs.len(), 1);
+    ObservationDirectory::create(directory.path(), Timestamp::now()).unwrap().abandon();
+    assert_eq!(list_runs(directory.path()).unwrap().runs.len(), 1);
 }

@@ -12,6 +12,7 @@ use serde::Serialize;
 
 use super::advice_report::AdviceReport;
 use super::predictions::{LoadDocument, PredictionDocument};
+use super::today::{Comparison, TodayDocument};
 use super::{CostReport, advice_words, entry, in_unit_of, load_in_words, plain_number, remedy};
 use crate::lists::grouped;
 use crate::view::{Column, ColumnKind, Table, TableEntry};
@@ -163,6 +164,9 @@ struct ServerDocument<'a> {
     impossible_above_per_s: Option<f64>,
     /// Whether another choice costs less, and not so much less that a change is worth it.
     leave_as_it_is: bool,
+    /// What the observed connections cost, and what the first choice saves of it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    today: Option<TodayDocument>,
     /// What the run lacks for an advice.
     #[serde(skip_serializing_if = "Option::is_none")]
     missing: Option<&'static str>,
@@ -239,6 +243,7 @@ impl ServerDocument<'_> {
             locked_out: Vec::new(),
             impossible_above_per_s: None,
             leave_as_it_is: false,
+            today: None,
             missing: Some(term.label()),
         }
     }
@@ -289,6 +294,11 @@ fn server_document<'a>(
         locked_out: refused,
         impossible_above_per_s: advice.overload.map(|(_, most)| most.sessions_per_s.value),
         leave_as_it_is: advice_words::is_left_as_it_is(advice),
+        today: advice
+            .choices
+            .first()
+            .and_then(|first| Comparison::of(report, server, first.profile))
+            .map(|observed| observed.document()),
         missing: None,
     }
 }

@@ -1,7 +1,7 @@
 //! What an advice is asked with.
 
 use ciphertoll_model::{ServerLevel, ServerUrl, TlsVersion};
-use ciphertoll_stats::advice::{Advice, ConnectionShares, Need, Optimize, Question, Worth};
+use ciphertoll_stats::advice::{Advice, ConnectionShares, Need, Optimize, Question, TransportToday, Worth};
 use ciphertoll_stats::cost::MissingTerm;
 
 use super::CostReport;
@@ -17,6 +17,8 @@ pub struct AdviceReport<'a> {
     pub load_source: Option<&'a str>,
     /// How the clients of that server are connected.
     pub today: Option<&'a ConnectionShares>,
+    /// How the connections that `observe` saw are encrypted; empty without an observation.
+    pub observed: &'a [(TransportToday, u64)],
     /// The URL of that server, whose names the settings use.
     pub url: Option<&'a ServerUrl>,
     pub optimize: Optimize,

@@ -6,6 +6,7 @@ use ciphertoll_stats::cost::{BreakEven, Cores, Limit, MissingTerm, Profile, Role
 use ciphertoll_stats::{Estimate, Interval};
 
 use super::advice_report::{AdviceReport, CurrentTransport};
+use super::today::Comparison;
 use super::{CostReport, short};
 use crate::lists::listed;
 use crate::number::{is_certain, measured, percent, significant};
@@ -23,7 +24,10 @@ pub(super) fn sentences(
     label: &impl Label,
 ) -> Vec<String> {
     let mut sentences: Vec<String> = impossible(report, advice, label).into_iter().collect();
-    sentences.extend(compared_with_now(report, first, label));
+    sentences.extend(match Comparison::of(report, &first.profile.treatment.server, first.profile) {
+        Some(observed) => observed.sentence(&label(&first.profile.treatment), label),
+        None => compared_with_now(report, first, label),
+    });
     sentences.push(choice(report, advice, first, label));
     let others = advice.choices.iter().skip(1);
     sentences.extend(others.filter_map(|other| compared(report, first, other, label)));
@@ -154,7 +158,7 @@ fn saved_and_lost(report: &AdviceReport<'_>, saving: &Saving) -> [Vec<String>; 2
         );
         (found, words)
     });
-    let queries = saving.query_ns.filter(|_| load.queries_per_connection > 0.0);
+    let queries = saving.query_ns.filter(|_| load.queries.mean() > 0.0);
     let connects = time(saving.connect_ns, format!("per connect{link}"));
     let parts = [connects, time(queries, "per query".to_owned()), cpu];
     let known =

@@ -6,6 +6,7 @@ mod advice_words;
 mod page_model;
 mod predictions;
 mod terms;
+mod today;
 
 use ciphertoll_model::{Auth, Cell, Clients, Factor, Metric, Pace, Scale, ServerLevel, Treatment, Workload};
 use ciphertoll_stats::cost::{Cores, CostModel, Load, MissingTerm};
@@ -80,7 +81,7 @@ pub(crate) fn cell(treatment: &Treatment) -> Cell {
 
 /// `500 connects/s, 3 queries each, 45 ms round trip, 200 clients, results of 1000 bytes, 8 cores for the server`.
 pub(crate) fn load_in_words(load: &Load) -> String {
-    let queries = match load.queries_per_connection {
+    let queries = match load.queries.mean() {
         0.0 => "no query each".to_owned(),
         1.0 => "1 query each".to_owned(),
         several => format!("{} queries each", short(several)),

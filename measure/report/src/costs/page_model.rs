@@ -3,7 +3,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use ciphertoll_stats::Estimate;
-use ciphertoll_stats::cost::{Cores, CostModel, Load, MissingTerm, Prediction, Profile, Role};
+use ciphertoll_stats::cost::{
+    Cores, CostModel, Load, MissingTerm, Prediction, Profile, Role, SessionQueries,
+};
 use serde::{Serialize, Serializer};
 
 use super::{CostReport, calibration, predictions};
@@ -132,7 +134,7 @@ impl Grid<'_> {
     fn predict(self, connects_per_s: f64, queries_per_connection: f64, rtt_ms: f64) -> Prediction {
         let load = Load {
             connects_per_s: Some(connects_per_s),
-            queries_per_connection,
+            queries: SessionQueries::of_mean(queries_per_connection),
             rtt_ns: rtt_ms * 1e6,
             ..Load::simple(Cores::Separate { server: 1.0, clients: None })
         };

@@ -211,7 +211,7 @@ impl LoadDocument {
         };
         Self {
             connects_per_s: load.connects_per_s,
-            queries_per_connection: load.queries_per_connection,
+            queries_per_connection: load.queries.mean(),
             rtt_ns: load.rtt_ns,
             clients: load.clients.map(std::num::NonZeroU32::get),
             row_bytes: load.row_bytes,

@@ -1,7 +1,7 @@
 //! The what-if panel: `ciphertoll predict` in the page. Its script, `assets/what-if.js`, interpolates between the
 //! predictions in an attribute.
 
-use ciphertoll_stats::cost::{Cores, CostModel, Load, Profile, Role};
+use ciphertoll_stats::cost::{Cores, CostModel, Load, Profile, Role, SessionQueries};
 
 use super::part::{PagePart, paragraph};
 use super::table::scrolling;
@@ -106,7 +106,7 @@ fn is_measured(profile: &Profile) -> bool {
 fn load([connects, queries, rtt_ms, cores]: [f64; 4]) -> Load {
     Load {
         connects_per_s: Some(connects),
-        queries_per_connection: queries,
+        queries: SessionQueries::of_mean(queries),
         rtt_ns: rtt_ms * 1e6,
         ..Load::simple(Cores::Separate { server: cores, clients: None })
     }

@@ -6,7 +6,9 @@ use ciphertoll_model::{
     Baseline, Factor, LinkShape, Metric, Plan, ServerLevel, ServerUrl, Treatment, Verification,
 };
 use ciphertoll_stats::advice::{Advice, Choice, Question, Rank, Saving, Worth, advise};
-use ciphertoll_stats::cost::{BreakEven, Cores, CostModel, Load, Profile, Role, Side, WeightedSum};
+use ciphertoll_stats::cost::{
+    BreakEven, Cores, CostModel, Load, Profile, Role, SessionQueries, Side, WeightedSum,
+};
 use ciphertoll_stats::{Estimate, Interval};
 
 use super::advice;
@@ -91,8 +93,8 @@ struct Comparer<'a> {
 impl<'a> Comparer<'a> {
     fn decide(&self) -> Option<Decision> {
         let cores = Cores::Shared(f64::from(self.model.cpus.unwrap_or(1)));
-        let advice = |queries_per_connection| {
-            let load = Load { queries_per_connection, ..Load::simple(cores) };
+        let advice = |queries| {
+            let load = Load { queries: SessionQueries::of_mean(queries), ..Load::simple(cores) };
             advise(self.model, self.server, &Question::about(&load)).ok().map(|advice| (advice, load))
         };
         let (short, load) = advice(FEW_QUERIES)?;
@@ -147,7 +149,7 @@ impl<'a> Comparer<'a> {
     /// What `first` saves or costs per connect and per query, compared with `other`; nothing without intervals.
     fn saving(&self, first: &Profile, other: &Profile, load: &Load) -> Option<String> {
         let saved = |queries: f64| {
-            let load = Load { queries_per_connection: queries, ..*load };
+            let load = Load { queries: SessionQueries::of_mean(queries), ..*load };
             let cpu = |profile| self.model.session_cpu(profile, Role::Total, &load).ok();
             Some(cpu(other)? - &cpu(first)?)
         };

@@ -1,15 +1,15 @@
 //! What `advise` says of a load.
 
-use ciphertoll_model::TlsVersion;
+use ciphertoll_model::{Resumption, TlsVersion};
 use ciphertoll_report::{AdviceReport, CostReport, Style, advice, advice_json};
-use ciphertoll_stats::advice::{ConnectionShares, Need, Optimize, Worth};
-use ciphertoll_stats::cost::{Cores, CostModel, Load};
+use ciphertoll_stats::advice::{ConnectionShares, Need, Optimize, TransportToday, Worth};
+use ciphertoll_stats::cost::{Cores, CostModel, Load, SessionQueries};
 
 use crate::what_if::calibrated;
 
 const SHORT: Load = Load {
     connects_per_s: Some(20.0),
-    queries_per_connection: 3.0,
+    queries: SessionQueries::of_mean(3.0),
     rtt_ns: 0.0,
     clients: None,
     row_bytes: 0,
@@ -29,6 +29,7 @@ fn advised(load: &Load, change: impl FnOnce(&mut AdviceReport<'_>)) -> (String, 
         core_price: None,
         load_source: None,
         today: None,
+        observed: &[],
         url: None,
         optimize,
         worth,
@@ -99,4 +100,24 @@ fn locked_out_clients_are_counted_and_names_are_those_of_the_url() {
     assert_eq!(document["locked_out"][1]["version"], "tls1.3");
     let (text, _) = advised(&SHORT, |_| {});
     assert!(text.contains("To count today's: ciphertoll advise calibrate --url NAME=URL"), "{text}");
+}
+
+#[test]
+fn what_was_observed_is_compared_with_the_choice() {
+    let busy = Load { connects_per_s: Some(300.0), ..SHORT };
+    let tls = |version| TransportToday::Tls { version, key: None, resumption: Resumption::Never };
+    let seen = [(tls(TlsVersion::Tls13), 90), (TransportToday::Plain, 10), (TransportToday::Other, 11)];
+    let seen: &'static [_] = Box::leak(Box::new(seen));
+    let (text, document) = advised(&busy, |report| report.observed = seen);
+    let now = text.lines().find(|line| line.starts_with("Now, as ")).unwrap();
+    assert!(
+        now.contains("tls1.3-p256 (90 %) and plain (10 %), and 9.9 % of connections like these"),
+        "{now}"
+    );
+    assert!(now.contains(" cores ") && now.contains(" would save ") && now.contains("per connect"), "{now}");
+    let today = &document["today"];
+    assert_eq!(today["paths"][0]["path"], "tls1.3-p256");
+    let value = |name: &str| today[name]["value"].as_f64().unwrap();
+    assert!(value("saved_cores") > 0.0 && value("saved_cores") < value("cores"), "{today:#}");
+    assert!(advised(&busy, |_| {}).1.get("today").is_none());
 }

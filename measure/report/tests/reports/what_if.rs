@@ -7,7 +7,7 @@ use ciphertoll_model::{
     Cell, Ending, Engine, Event, Metric, Observation, Path, Plan, Spec, TlsVersion, Workload,
 };
 use ciphertoll_report::{CostReport, Style, html, predictions};
-use ciphertoll_stats::cost::{Cores, CostModel, Load};
+use ciphertoll_stats::cost::{Cores, CostModel, Load, SessionQueries};
 
 use crate::browser::seen_at;
 use crate::fixture::{Run, leg, prologue, quick};
@@ -230,7 +230,7 @@ fn printed(run: &Run, [connects, queries, rtt_ms, cores]: [f64; 4]) -> Vec<Strin
     let model = CostModel::fit(report.plan, &report.facts);
     let load = Load {
         connects_per_s: Some(connects),
-        queries_per_connection: queries,
+        queries: SessionQueries::of_mean(queries),
         rtt_ns: rtt_ms * 1e6,
         ..Load::simple(Cores::Separate { server: cores, clients: None })
     };

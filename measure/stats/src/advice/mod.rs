@@ -8,10 +8,12 @@ mod need;
 mod rank;
 mod refused;
 mod settings;
+mod today;
 mod weigh;
 
 pub use need::{Need, insufficient};
 pub use rank::{Advice, Choice, Excluded, Rank, advise};
 pub use refused::{ConnectionShares, RefusedClients, RefusedKind, refused_clients};
 pub use settings::{SettingsFile, settings};
+pub use today::{Today, TransportToday};
 pub use weigh::{Optimize, Question, Saving, Worth};

@@ -225,7 +225,7 @@ fn older_protocol(path: Path, newest: TlsVersion) -> Option<&'static str> {
 
 /// The authentication and the driver that all choices share, as they are not a question of encryption: those of the first
 /// configuration with a password.
-fn login<'a>(profiles: &[&'a Profile]) -> Option<(&'a Auth, &'a Driver)> {
+pub(super) fn login<'a>(profiles: &[&'a Profile]) -> Option<(&'a Auth, &'a Driver)> {
     let login = |profile: &&'a Profile| (&profile.treatment.auth, &profile.treatment.driver);
     let mut all = profiles.iter().map(login);
     all.clone().find(|(auth, _)| **auth != Auth::Trust).or_else(|| all.next())

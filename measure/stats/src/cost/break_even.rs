@@ -1,7 +1,7 @@
 //! From how many queries per connection on one configuration costs less than another.
 
 use super::sum::{Uncertain, WeightedSum};
-use super::{CostModel, Load, MissingTerm, Profile, Role};
+use super::{CostModel, Load, MissingTerm, Profile, Role, SessionQueries};
 use crate::estimate::Interval;
 use crate::interval::{CONFIDENCE, critical_t};
 
@@ -32,7 +32,7 @@ impl CostModel {
         load: &Load,
     ) -> Result<BreakEven, MissingTerm> {
         let difference = |queries: f64| -> Result<WeightedSum, MissingTerm> {
-            let load = Load { queries_per_connection: queries, ..*load };
+            let load = Load { queries: SessionQueries::of_mean(queries), ..*load };
             let cpu = |profile| self.session_cpu(profile, Role::Total, &load);
             Ok(cpu(first)? - &cpu(second)?)
         };

@@ -18,7 +18,8 @@ use ciphertoll_model::{Legacy, Metric, ServerLevel, Treatment, labelled};
 use serde::Serialize;
 
 pub use break_even::{BreakEven, Side};
-pub use load::{Cores, Load};
+pub use load::{Cores, Load, SessionQueries};
+pub(crate) use predict::MODEL_ERROR;
 pub use predict::{Limit, Prediction, Throughput, Timed};
 pub use session::{ByClients, RowCosts, SessionCosts};
 pub use sum::{MIN_BLOCKS, Means, MeasuredMean, Source, Uncertain, WeightedSum};

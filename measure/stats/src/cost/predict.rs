@@ -11,7 +11,7 @@ use crate::estimate::Estimate;
 
 /// The model's own error in CPU time and in time on a local link, as a share with the meaning of a standard deviation. Chosen, and
 /// in keeping with the median error of such predictions in [docs/trust.md](../../../../docs/trust.md), 5 to 7 %.
-const MODEL_ERROR: f64 = 0.06;
+pub(crate) const MODEL_ERROR: f64 = 0.06;
 /// The same for CPU time over a link, which is measured on local ones: processors sleep more, and caches are cold. It was 21 %
 /// higher than predicted on average (geometric mean of 13 predictions).
 const LINK_CPU_ERROR: f64 = 0.20;
@@ -83,6 +83,18 @@ impl CostModel {
 }
 
 impl CostModel {
+    /// The model's own error in CPU time, as a share with the meaning of a standard deviation.
+    pub(crate) fn cpu_error(load: &Load) -> f64 {
+        if load.rtt_ns > 0.0 { LINK_CPU_ERROR } else { MODEL_ERROR }
+    }
+
+    /// What `first` takes less than `other`, for a repetition of the measurement. Both are wrong by `error`, a share.
+    pub(crate) fn predicted_saving(&self, first: &WeightedSum, other: &WeightedSum, error: f64) -> Estimate {
+        let value = |sum| self.means.value(sum).value;
+        let error = error * value(first).hypot(value(other));
+        self.means.value(&(other.clone() - first)).predicted_difference(error)
+    }
+
     /// A time without waiting for processors, ns, as a sum that can be subtracted from that of another configuration.
     pub fn time(&self, profile: &Profile, of: Timed, load: &Load) -> Result<WeightedSum, MissingTerm> {
         let predictor = Predictor { means: &self.means, profile, load };
@@ -140,7 +152,7 @@ impl Predictor<'_> {
     }
 
     fn cpu_error(&self) -> f64 {
-        if self.load.rtt_ns > 0.0 { LINK_CPU_ERROR } else { MODEL_ERROR }
+        CostModel::cpu_error(self.load)
     }
 
     /// The CPU time of a session, µs.
@@ -162,11 +174,13 @@ impl Predictor<'_> {
     }
 
     fn queries_cpu(&self, role: Role, concurrency: f64) -> Result<WeightedSum, MissingTerm> {
-        let Load { queries_per_connection, row_bytes, .. } = *self.load;
+        let Load { queries, row_bytes, .. } = *self.load;
         let costs = self.profile.cpu.get(&role).ok_or(MissingTerm::Query)?;
-        costs
-            .queries(queries_per_connection, row_bytes, concurrency)
-            .ok_or(if costs.further_query.is_empty() { MissingTerm::Query } else { MissingTerm::Rows })
+        costs.queries(queries, row_bytes, concurrency).ok_or(if costs.further_query.is_empty() {
+            MissingTerm::Query
+        } else {
+            MissingTerm::Rows
+        })
     }
 
     /// The mean number of clients that do not wait for the link. If times are unknown: all of them.
@@ -198,16 +212,16 @@ impl Predictor<'_> {
     }
 
     fn session_time(&self) -> Result<Time, MissingTerm> {
-        let Load { queries_per_connection, row_bytes, .. } = *self.load;
+        let Load { queries: count, row_bytes, .. } = *self.load;
         let Time { local, link } = self.connect_time()?;
-        if queries_per_connection == 0.0 {
+        if count.mean() == 0.0 {
             return Ok(Time { local, link });
         }
         self.check_rows()?;
         let costs = &self.profile.latency;
         let missing = if costs.further_query.is_empty() { MissingTerm::QueryTime } else { MissingTerm::Rows };
-        let queries = costs.queries(queries_per_connection, row_bytes, 1.0).ok_or(missing)?;
-        let over_link = self.over_link(|trips| trips.query.clone() * queries_per_connection)?;
+        let queries = costs.queries(count, row_bytes, 1.0).ok_or(missing)?;
+        let over_link = self.over_link(|trips| trips.query.clone() * count.mean())?;
         Ok(Time { local: local + &queries, link: link + &over_link })
     }
 

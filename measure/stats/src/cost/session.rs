@@ -2,6 +2,7 @@
 
 use serde::Serialize;
 
+use super::load::SessionQueries;
 use super::sum::WeightedSum;
 
 /// Bytes of the smallest measured result and of a TLS record's payload.
@@ -81,21 +82,16 @@ impl RowCosts {
 
 impl SessionCosts {
     /// All queries of a session; `None` if the run lacks a term.
-    pub fn queries(&self, count: f64, row_bytes: u32, concurrency: f64) -> Option<WeightedSum> {
-        if count == 0.0 {
+    pub fn queries(&self, count: SessionQueries, row_bytes: u32, concurrency: f64) -> Option<WeightedSum> {
+        if count.mean() == 0.0 {
             return Some(WeightedSum::default());
         }
         let further = self.further_query.at(concurrency);
-        let first = self.first_query.clone().or_else(|| further.clone())?;
-        let queries = match further {
-            // Fewer than one query per connection on average: that share of a first query.
-            _ if count <= 1.0 => first * count,
-            Some(further) => first + &(further * (count - 1.0)),
-            None => return None,
-        };
+        let first = self.first_query.clone().or_else(|| further.clone())? * count.first();
+        let queries = if count.further() > 0.0 { first + &(further? * count.further()) } else { first };
         if row_bytes <= SMALL_ROW_BYTES {
             return Some(queries);
         }
-        Some(queries + &(self.rows.as_ref()?.of_row(row_bytes) * count))
+        Some(queries + &(self.rows.as_ref()?.of_row(row_bytes) * count.mean()))
     }
 }

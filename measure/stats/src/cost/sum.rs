@@ -115,6 +115,12 @@ impl Uncertain {
         Estimate { ci_low: predicted.ci_low.map(|limit| limit.max(0.0)), ..predicted }
     }
 
+    /// The same for a difference, which may be below 0. `error` is the model's own, in the difference's unit.
+    pub fn predicted_difference(&self, error: f64) -> Estimate {
+        let scatter = self.half_width() * std::f64::consts::SQRT_2;
+        self.with_half_width(scatter.hypot(NORMAL_95 * error))
+    }
+
     fn with_half_width(&self, half_width: f64) -> Estimate {
         let Self { value, blocks, .. } = *self;
         let limit = |limit: f64| (blocks >= MIN_BLOCKS).then_some(limit);

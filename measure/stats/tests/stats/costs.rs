@@ -7,7 +7,7 @@ use ciphertoll_model::{
     TimestampedEvent, Workload,
 };
 use ciphertoll_stats::cost::{
-    BreakEven, Cores, CostModel, Limit, Load, MissingTerm, Profile, Role, Side, Term,
+    BreakEven, Cores, CostModel, Limit, Load, MissingTerm, Profile, Role, SessionQueries, Side, Term,
 };
 use ciphertoll_stats::{Estimate, RunFacts};
 
@@ -182,7 +182,7 @@ fn a_load_that_was_not_measured_costs_what_its_parts_cost() {
         let truth = truth(path);
         let load = Load {
             connects_per_s: Some(500.0),
-            queries_per_connection: 7.0,
+            queries: SessionQueries::of_mean(7.0),
             rtt_ns: 170e6,
             row_bytes: 4 << 10,
             ..load()
@@ -288,7 +288,7 @@ fn what_a_run_lacks_is_named() {
     let connects = || vec![grid(vec![Workload::Connect], &[1])];
     assert_eq!(lacking(connects(), &load()).session_ns, Err(MissingTerm::QueryTime));
     assert_eq!(lacking(connects(), &over_link).connect_ns, Err(MissingTerm::RoundTrips));
-    let connects_only = Load { queries_per_connection: 0.0, ..load() };
+    let connects_only = Load { queries: SessionQueries::of_mean(0.0), ..load() };
     assert!(lacking(connects(), &connects_only).session_ns.is_ok());
     let quick = || vec![grid(vec![Workload::Connect], &[1]), grid(vec![Workload::PointSelect], &[8])];
     let predicted = lacking(quick(), &load());
@@ -315,7 +315,7 @@ fn resumption_shares_the_costs_of_established_connections() {
     grids.push(Grid { path: vec![resumed], ..grid(vec![Workload::Connect, Workload::CONNECT_QUERY], &[1]) });
     let plan = plan(grids);
     let model = model_of(&plan, 0.0);
-    let load = Load { queries_per_connection: 10.0, row_bytes: 64 << 10, ..load() };
+    let load = Load { queries: SessionQueries::of_mean(10.0), row_bytes: 64 << 10, ..load() };
     let predicted = model.predict(profile(&model, "tls1.3-p256+resume"), &load);
     assert!(predicted.cpu_us.iter().all(|(_, cpu)| cpu.is_ok()), "{:?}", predicted.cpu_us);
 }
