@@ -10,6 +10,7 @@ mod load;
 mod observe;
 mod paths;
 pub(crate) mod runs;
+mod schema;
 #[cfg(test)]
 mod tests;
 mod url;
@@ -36,6 +37,7 @@ pub(crate) use self::load::{
 };
 pub(crate) use self::observe::{ObserveArguments, ObserveFormat};
 use self::runs::RunsArguments;
+pub(crate) use self::schema::{SchemaArguments, SchemaDocument};
 pub(crate) use self::url::UrlArguments;
 use crate::tde::TdeArguments;
 
@@ -103,8 +105,8 @@ pub(crate) enum CliCommand {
     },
     /// Encrypt PostgreSQL data: manage keys, convert clusters, run PostgreSQL programs
     Tde(TdeArguments),
-    /// Print the JSON Schema of the `--json` output
-    Schema,
+    /// Print the JSON Schema of a document
+    Schema(SchemaArguments),
     /// Print the completion script for a shell
     #[command(after_help = COMPLETIONS_EXAMPLES, override_usage = "ciphertoll completions <SHELL>")]
     Completions {

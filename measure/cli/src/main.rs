@@ -45,7 +45,7 @@ use std::process;
 
 use clap::Parser;
 
-use crate::arguments::{Arguments, CliCommand, ServersCommand};
+use crate::arguments::{Arguments, CliCommand, SchemaDocument, ServersCommand};
 use crate::failure::Failure;
 use ciphertoll_model::ExitCode;
 
@@ -83,7 +83,10 @@ fn dispatch(arguments: Arguments) -> Result<u8, Failure> {
         CliCommand::Tde(arguments) => return tde::tde(&arguments),
         CliCommand::Completions { shell } => completions::completions(shell),
         CliCommand::Man { command } => completions::man(command.as_deref()),
-        CliCommand::Schema => output::print_document(&ciphertoll_report::json_schema()),
+        CliCommand::Schema(arguments) => output::print_document(&match arguments.document {
+            SchemaDocument::Report => ciphertoll_report::json_schema(),
+            SchemaDocument::Observation => ciphertoll_report::observation_schema(),
+        }),
     };
     code.map(ExitCode::code)
 }

@@ -16,7 +16,7 @@ use jiff::Timestamp;
 use crate::arguments::{ObserveArguments, ObserveFormat};
 use crate::failure::Failure;
 use crate::observed::RunModel;
-use crate::output::{print_document, print_text};
+use crate::output::{OutputFile, print_document, print_text};
 use crate::program::watch_signals;
 use crate::progress::tell;
 
@@ -32,8 +32,12 @@ const LONGEST_WAIT: Duration = Duration::from_millis(200);
 
 pub(crate) fn observe(arguments: &ObserveArguments) -> Result<ExitCode, Failure> {
     let ports: Ports = arguments.port.iter().map(|server| (server.port, server.protocol)).collect();
-    // Before the live observer gives up its privileges.
+    // A live observer cannot read or make files later: it has no privileges then.
     let model = RunModel::find(&arguments.run_dir, arguments.model.as_deref())?;
+    let mut output = None;
+    if arguments.pcap.is_none() {
+        output = open_output(arguments)?;
+    }
     let record = make_record(&arguments.run_dir);
     let observation = match &arguments.pcap {
         Some(path) => read(path, ports),
@@ -48,18 +52,26 @@ pub(crate) fn observe(arguments: &ObserveArguments) -> Result<ExitCode, Failure>
             return Err(failure);
         }
     };
+    if arguments.pcap.is_some() {
+        output = open_output(arguments)?;
+    }
     if let Some(model) = model {
         model.add_costs(&mut observation);
     }
     keep(record, &observation)?;
-    match arguments.format {
-        ObserveFormat::Terminal => print_text(&ciphertoll_observe::first_screen(&observation)),
-        ObserveFormat::Json => {
-            let document = serde_json::to_string_pretty(&observation);
-            let document = document.map_err(|error| Failure::new(ExitCode::Internal, error.to_string()))?;
-            print_document(&document)
+    let screen = ciphertoll_observe::first_screen(&observation);
+    match (output, arguments.format) {
+        (None, ObserveFormat::Terminal) => print_text(&screen),
+        (None, format) => print_document(&document(&observation, format)?),
+        (Some(output), format) => {
+            output.replace(&document(&observation, format)?)?;
+            print_text(&screen)
         }
     }
+}
+
+fn open_output(arguments: &ObserveArguments) -> Result<Option<OutputFile>, Failure> {
+    arguments.output.as_deref().map(OutputFile::open).transpose()
 }
 
 /// The record's directory. To read a capture, none is needed.
@@ -82,6 +94,18 @@ fn keep(record: Option<ObservationDirectory>, observation: &Observation) -> Resu
     let document = serde_json::to_string_pretty(observation)?;
     tell(&format!("recorded in {}", record.path().display()));
     Ok(record.finish(&document)?)
+}
+
+fn document(observation: &Observation, format: ObserveFormat) -> Result<String, Failure> {
+    let json = match format {
+        ObserveFormat::Terminal => return Ok(ciphertoll_observe::first_screen(observation)),
+        ObserveFormat::Html => return Ok(ciphertoll_report::observation_html(observation)),
+        ObserveFormat::Markdown => return Ok(ciphertoll_report::observation_markdown(observation)),
+        ObserveFormat::Csv => return Ok(ciphertoll_report::observation_csv(observation)),
+        ObserveFormat::Cyclonedx => ciphertoll_observe::cyclonedx(observation),
+        ObserveFormat::Json => serde_json::to_string_pretty(observation),
+    };
+    json.map_err(|error| Failure::new(ExitCode::Internal, error.to_string()))
 }
 
 fn read(path: &Path, ports: Ports) -> Result<Observation, Failure> {

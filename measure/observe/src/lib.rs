@@ -9,11 +9,13 @@
 //!
 //! - a link type of captures: `observe::frame`; what a protocol shows: `wire::passive`; what TLS shows: `wire::tls`
 //! - queries inside of TLS: `observe::turns`; a finding: `observe::findings`; the first screen: `observe::text`
+//! - the cryptography bill of materials: `observe::cyclonedx`; the other formats: `report::observed`
 
 mod capture;
 mod certificate;
 mod connection;
 mod cost;
+mod cyclonedx;
 mod error;
 mod findings;
 mod frame;
@@ -29,6 +31,7 @@ mod times;
 mod turns;
 
 pub use capture::Capture;
+pub use cyclonedx::cyclonedx;
 pub use error::CaptureError;
 pub use frame::{Frame, LinkType, PacketDirection, Segment, Skipped, TcpFlags, segment};
 pub use load::ObservedLoad;
@@ -40,4 +43,4 @@ pub use observation::{
 pub use observer::Ports;
 pub use read::{SourceEnd, Watch};
 pub use stream::{Content, Piece, Stream};
-pub use text::first_screen;
+pub use text::{encryption_words, first_screen, limits};

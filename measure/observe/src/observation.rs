@@ -5,9 +5,13 @@ use serde::{Deserialize, Serialize};
 
 /// What an observer saw, and for how long.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[schemars(title = "ciphertoll observation")]
 pub struct Observation {
     /// Where the packets came from: a file's name, or `-`.
     pub source: String,
+    /// When the first segment of a database connection was captured, by RFC 3339.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub began_at: Option<String>,
     /// From the first to the last segment of a database connection.
     pub seconds: f64,
     pub segments: u64,
@@ -208,10 +212,22 @@ pub struct Certificate {
     pub issuer: String,
     /// As `rsa2048` or `p256`.
     pub key: String,
+    /// The first day on which it is valid, as OpenSSL prints it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub not_before: Option<String>,
     /// The last day on which it is valid, as OpenSSL prints it.
     pub not_after: String,
     /// Days from the capture to that day; negative if it had passed.
     pub days_left: i64,
+    /// Hexadecimal.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub serial: Option<String>,
+    /// The algorithm by which the issuer signed it, by OpenSSL's name: `sha256WithRSAEncryption`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub signature: Option<String>,
+    /// SHA-256 of the certificate, hexadecimal.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sha256: Option<String>,
 }
 
 /// Logins that were not encrypted, those that the server refused included.

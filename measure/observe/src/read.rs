@@ -2,6 +2,8 @@
 
 use std::io::Read;
 
+use jiff::Timestamp;
+
 use crate::capture::Capture;
 use crate::error::CaptureError;
 use crate::findings::findings;
@@ -52,6 +54,7 @@ impl Watch {
         let pairs = tally.pairs(seconds);
         Observation {
             source: source.name,
+            began_at: counts.first_ns.and_then(rfc3339),
             seconds,
             segments: counts.segments,
             dropped: Some(source.dropped).filter(|dropped| *dropped > 0),
@@ -61,6 +64,12 @@ impl Watch {
             pairs,
         }
     }
+}
+
+/// `2026-11-30T12:00:00Z`; `None` for a time that no clock shows.
+fn rfc3339(unix_ns: u64) -> Option<String> {
+    let seconds = i64::try_from(unix_ns / 1_000_000_000).ok()?;
+    Some(Timestamp::from_second(seconds).ok()?.to_string())
 }
 
 impl Observation {

@@ -88,7 +88,18 @@ fn add_rest(text: &mut String, all: usize, shown: usize, what: &str) {
 }
 
 fn encryption(most: &Encryption, others: usize) -> String {
-    let words = match most.kind {
+    let words = encryption_words(most);
+    match others {
+        0 => words,
+        1 => format!("{words} (and another way)"),
+        more => format!("{words} (and {more} other ways)"),
+    }
+}
+
+/// How connections are encrypted: `TLS 1.3 x25519, not resumed`.
+#[must_use]
+pub fn encryption_words(most: &Encryption) -> String {
+    match most.kind {
         EncryptionKind::None => "not encrypted".to_owned(),
         EncryptionKind::Refused => "not encrypted: the server refused TLS".to_owned(),
         EncryptionKind::Gss => "encrypted by GSSAPI".to_owned(),
@@ -104,15 +115,12 @@ fn encryption(most: &Encryption, others: usize) -> String {
             };
             format!("{version}{group}{resumed}")
         }
-    };
-    match others {
-        0 => words,
-        1 => format!("{words} (and another way)"),
-        more => format!("{words} (and {more} other ways)"),
     }
 }
 
-fn limits(observation: &Observation) -> Vec<String> {
+/// What a reader of the counts has to know about them.
+#[must_use]
+pub fn limits(observation: &Observation) -> Vec<String> {
     let unread: u64 = observation.pairs.iter().map(|pair| pair.connections.unread).sum();
     let mut limits = Vec::new();
     if let Some(dropped) = observation.dropped.filter(|dropped| *dropped > 0) {

@@ -264,7 +264,7 @@ fn estimate(estimate: Option<&Estimate>) -> [String; 3] {
     }
 }
 
-fn line(fields: &[String]) -> String {
+pub(crate) fn line(fields: &[String]) -> String {
     let fields: Vec<String> = fields.iter().map(|field| quoted(field)).collect();
     fields.join(",") + "\r\n"
 }

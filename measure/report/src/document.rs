@@ -8,6 +8,7 @@ use ciphertoll_model::{
     HostRole, KeyExchangeTime, Leg, Link, Margins, Metric, Pace, Path, ProfiledRole, RelativeScale,
     SCHEMA_VERSION, SignatureTime, Skipped, Storage, Workload, is_default,
 };
+use ciphertoll_observe::Observation;
 use ciphertoll_stats::assemble::TrialCounts;
 use ciphertoll_stats::{
     CellAnalysis, Comparison, Doubt, Estimate, HostTotal, PairedRatio, PrimitiveTimes, SearchedFiles,
@@ -337,8 +338,17 @@ pub fn json(report: &RunReport<'_>) -> serde_json::Result<String> {
 
 /// The JSON Schema of [`Document`]; ends in a newline.
 pub fn json_schema() -> String {
+    schema_of::<Document>()
+}
+
+/// The JSON Schema of what `observe --format json` prints; ends in a newline.
+pub fn observation_schema() -> String {
+    schema_of::<Observation>()
+}
+
+fn schema_of<T: JsonSchema>() -> String {
     let generator = SchemaSettings::default().for_serialize().into_generator();
-    let mut schema = generator.into_root_schema_for::<Document>().to_value();
+    let mut schema = generator.into_root_schema_for::<T>().to_value();
     forbid_null(&mut schema);
     format!("{schema:#}\n")
 }

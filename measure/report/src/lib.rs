@@ -4,6 +4,9 @@
 //! it with the shapes of `svg`. `document` and `csv` are the machine-readable formats. All of them read the events only through
 //! [`RunFacts`]. No clock, no I/O, no environment variable.
 //!
+//! What `ciphertoll observe` saw has the same layouts: `observed` turns an [`Observation`](ciphertoll_observe::Observation)
+//! into sections, and `html::observation` makes its page.
+//!
 //! # Where to change what
 //!
 //! - the lines that end a run: `report::summary`, `report::view::decision`
@@ -12,6 +15,7 @@
 //!   `report::view::matrix`
 //! - the what-if panel of the HTML page: `report::html::what_if` and `assets/what-if.js`, which interpolates
 //!   between the predictions of `report::costs::page_model`; a test compares it with `predict`
+//! - a column of an observation: `report::observed::pairs` for the page and Markdown, `report::observed::csv`
 //! - a plot: `report::chart` from the shapes in `report::svg`, in two widths; its numbers, `report::csv`
 //! - the breakdown of connect time: `report::view::connect_cost`; the timed primitives, `experiment::primitives`,
 //!   emitted by `experiment::primitives::events`
@@ -28,6 +32,7 @@ mod markdown;
 mod markup;
 mod names;
 mod number;
+mod observed;
 mod plan;
 mod run_report;
 mod sentence;
@@ -46,9 +51,11 @@ pub use csv::{Plot, csv};
 pub use document::{
     CellDocument, CpuProfileDocument, Document, FlagDocument, LegDocument, PrimitivesDocument,
     PublishedDocument, TollDocument, TrialsDocument, VerdictDocument, VoidedDocument, json, json_schema,
+    observation_schema,
 };
-pub use html::html;
+pub use html::{html, observation_html};
 pub use markdown::markdown;
+pub use observed::{observation_csv, observation_markdown};
 pub use plan::{dry_run, plan_summary};
 pub use run_report::{RunReport, Style};
 pub use study_document::{ConclusionDocument, StudyDocument, StudyNumberDocument};

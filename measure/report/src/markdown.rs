@@ -107,7 +107,7 @@ fn what_to_do(report: &RunReport<'_>, strata: &[StratumView<'_>]) -> String {
     text
 }
 
-fn listed(sentences: &[Sentence]) -> String {
+pub(crate) fn listed(sentences: &[Sentence]) -> String {
     let item = |sentence: &Sentence| match sentence.tone {
         Tone::Neutral => format!("- {}\n", escaped(&sentence.text)),
         tone => format!("- {} {}\n", escaped(tone.mark()), escaped(&sentence.text)),
@@ -151,7 +151,7 @@ fn table(strata: &[StratumView<'_>]) -> Option<String> {
 }
 
 /// A table with single-line headings.
-fn grid(table: &Table) -> String {
+pub(crate) fn grid(table: &Table) -> String {
     let line = |texts: Vec<String>| format!("| {} |\n", texts.join(" | "));
     let head = |column: &Column| escaped(&column.lines.join(" "));
     let rule = |column: &Column| match column.kind {
@@ -172,7 +172,7 @@ fn fenced(text: &str) -> String {
 }
 
 /// Text without effect: no markup, no link, no mention, one line.
-fn escaped(text: &str) -> String {
+pub(crate) fn escaped(text: &str) -> String {
     // Invisible; after an @ it prevents a mention.
     const WORD_JOINER: char = '\u{2060}';
     let mut escaped = String::new();

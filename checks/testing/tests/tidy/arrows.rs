@@ -24,7 +24,7 @@ const ARROWS: [(&str, &[&str]); 22] = [
     ("stats", &["model"]),
     ("observe", &["vocabulary", "wire"]),
     ("experiment", &["model", "record", "stats", "host", "lab", "load", "link", "hosts"]),
-    ("report", &["model", "stats"]),
+    ("report", &["model", "stats", "observe"]),
     ("proxy", &["vocabulary", "wire", "net"]),
     ("tde", &[]),
     ("tde-preload", &["tde"]),

@@ -18,8 +18,10 @@ Examples:
       the same from a capture, which may have been made elsewhere and needs no privileges to be read
   sudo tcpdump -i any -s 0 -w - tcp port 6432 | ciphertoll observe --pcap - --port 6432=postgres
       a server on another port, without a file
-  ciphertoll observe --pcap trace.pcap --format json
-      everything that was counted
+  ciphertoll observe --pcap trace.pcap --format html -o observed.html
+      everything as one self-contained page; csv and json for programs, markdown for a ticket
+  sudo ciphertoll observe --for 10m --format cyclonedx -o cbom.json
+      the inventory that auditors ask for: servers, protocols, certificates and algorithms, as CycloneDX 1.7
 
 Once the interfaces are open, all privileges are given up. No text of a statement, no name of a user or database and
 no password is kept or printed.";
@@ -53,16 +55,27 @@ pub(crate) struct ObserveArguments {
         default_value = "5432=postgres,3306=mysql,27017=mongodb"
     )]
     pub(crate) port: Vec<ServerPort>,
-    /// Print the first screen, or everything as JSON
+    /// Output format
     #[arg(long, value_enum, default_value_t = ObserveFormat::Terminal)]
     pub(crate) format: ObserveFormat,
+    /// Write to this file, and the first screen to stdout
+    #[arg(short, long, value_name = "FILE")]
+    pub(crate) output: Option<PathBuf>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum ObserveFormat {
-    /// At most 25 lines
+    /// The first screen: at most 25 lines
     Terminal,
-    /// Every pair of client and server, with all counts
+    /// One self-contained page
+    Html,
+    /// For a ticket
+    Markdown,
+    /// A row for each pair of client and server and kind of encryption
+    Csv,
+    /// A cryptography bill of materials (CycloneDX 1.7, JSON)
+    Cyclonedx,
+    /// The document that `ciphertoll schema observation` describes
     Json,
 }
 

@@ -91,7 +91,7 @@ fn observed(case: &Case) -> Value {
     let (program, client, port) = (env!("CARGO_BIN_EXE_ciphertoll"), case.client, case.port);
     let script = format!(
         "cd {} && mkfifo ready && \
-         {{ {program} observe --interface lo --for 60s --port {port} --format json >seen.json 2>ready & }} && \
+         {{ {program} observe --interface lo --for 60s --port {port} --format json -o seen.json >screen 2>ready & }} && \
          observer=$! && head -n 1 ready && \
          for i in $(seq {CONNECTIONS}); do {client} >/dev/null || exit 3; done; \
          kill -INT $observer; wait $observer",
@@ -106,6 +106,77 @@ fn observed(case: &Case) -> Value {
     let seen: Value = serde_json::from_str(&seen).expect("JSON");
     let [pair] = &seen["pairs"].as_array().expect("a list")[..] else { panic!("{seen:#}") };
     pair.clone()
+}
+
+/// A capture of a client that only connects, ten times.
+fn capture() -> Vec<u8> {
+    const RAW_IP: u32 = 101;
+    const SYN: u8 = 2;
+    const ACK: u8 = 16;
+    let mut file = [0xa1b2_c3d4, 0x0002_0004, 0, 0, 65_535, RAW_IP].map(u32::to_le_bytes).concat();
+    // The version is two numbers of 16 bits.
+    file[4..8].copy_from_slice(&[2, 0, 4, 0]);
+    for client in 0..10_u16 {
+        let ports = [40_000 + client, 5432];
+        for (step, (from, flags)) in [(0, SYN), (1, SYN | ACK), (0, ACK)].into_iter().enumerate() {
+            let addresses = [[10, 0, 0, 7], [10, 0, 0, 5]];
+            let mut packet = vec![0x45, 0, 0, 40, 0, 0, 0, 0, 64, 6, 0, 0];
+            packet.extend([addresses[from], addresses[1 - from]].concat());
+            packet.extend([ports[from], ports[1 - from]].map(u16::to_be_bytes).concat());
+            packet.extend([u32::from(step == 2), u32::from(step > 0)].map(u32::to_be_bytes).concat());
+            packet.extend([5 << 4, flags, 0xff, 0xff, 0, 0, 0, 0]);
+            let micros = u32::from(client) * 1_000 + step as u32;
+            let length = packet.len() as u32;
+            file.extend([1_796_000_000, micros, length, length].map(u32::to_le_bytes).concat());
+            file.extend(packet);
+        }
+    }
+    file
+}
+
+#[test]
+fn a_file_gets_the_document_and_the_terminal_the_first_screen() {
+    let place = tempfile::tempdir().expect("a directory");
+    let (trace, file) = (place.path().join("trace.pcap"), place.path().join("seen"));
+    fs::write(&trace, capture()).expect("written");
+    let screen = answer(&["observe", "--pcap", text(&trace)], place.path());
+    assert!(screen.stdout.contains("10 new connections"), "{}{}", screen.stdout, screen.stderr);
+    fs::write(&file, "long ".repeat(100_000)).expect("written");
+    for (format, start) in [
+        ("terminal", text(&trace)),
+        ("html", "<!DOCTYPE html>"),
+        ("markdown", "### "),
+        ("csv", "client,server,"),
+        ("cyclonedx", "{"),
+        ("json", "{"),
+    ] {
+        let alone = answer(&["observe", "--pcap", text(&trace), "--format", format], place.path());
+        assert_eq!((alone.code, alone.stderr.as_str()), (Some(0), ""), "{format}");
+        let both =
+            answer(&["observe", "--pcap", text(&trace), "--format", format, "-o", text(&file)], place.path());
+        assert_eq!((both.code, &both.stdout), (Some(0), &screen.stdout), "{format}: {}", both.stderr);
+        let written = fs::read_to_string(&file).expect("a document");
+        assert!(written.starts_with(start), "{format}: {written}");
+        assert_eq!(written, alone.stdout, "{format}: the old content is gone");
+        if start == "{" {
+            let document: Value = serde_json::from_str(&written).expect("JSON");
+            assert!(document.to_string().contains("10.0.0.5:5432"), "{document:#}");
+        }
+    }
+    let refused = answer(&["observe", "--pcap", text(&trace), "-o", "/nowhere/seen"], place.path());
+    assert_eq!(refused.code, Some(9), "{}", refused.stderr);
+    assert!(refused.stderr.contains("cannot write /nowhere/seen"), "{}", refused.stderr);
+}
+
+#[test]
+fn a_file_that_is_no_capture_leaves_the_output_as_it_was() {
+    let place = tempfile::tempdir().expect("a directory");
+    let (trace, file) = (place.path().join("notes.txt"), place.path().join("seen"));
+    fs::write(&trace, "no capture").expect("written");
+    fs::write(&file, "before").expect("written");
+    let refused = answer(&["observe", "--pcap", text(&trace), "-o", text(&file)], place.path());
+    assert_eq!(refused.code, Some(2), "{}", refused.stderr);
+    assert_eq!(fs::read_to_string(&file).expect("a file"), "before");
 }
 
 #[test]

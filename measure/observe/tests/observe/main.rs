@@ -3,8 +3,10 @@
 #![expect(clippy::unwrap_used, reason = "the helpers of tests may fail as tests do")]
 
 mod captures;
+mod cyclonedx;
 mod files;
 mod frames;
+mod hostile;
 mod observations;
 mod packets;
 mod properties;

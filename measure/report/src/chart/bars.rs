@@ -7,10 +7,10 @@ use crate::svg::{
     Anchor, Drawing, Scale, Swatch, across, group, hatch, rect, text, tooltip, whisker, width_of,
 };
 
-const HEIGHT: f64 = 19.0;
-const GAP: f64 = 1.5;
+pub(super) const HEIGHT: f64 = 19.0;
+pub(super) const GAP: f64 = 1.5;
 /// Even the shortest part is visible.
-const NARROWEST: f64 = 0.8;
+pub(super) const NARROWEST: f64 = 0.8;
 /// Bold letters are wider.
 const BOLD: f64 = 1.08;
 
@@ -64,7 +64,7 @@ pub(super) fn draw(drawing: &mut Drawing, bars: &[StackedBar<'_>], unit: (f64, &
 }
 
 impl BarPart {
-    fn drawn(&self, left: f64, top: f64, width: f64, names: BarNames) -> crate::markup::Element {
+    pub(super) fn drawn(&self, left: f64, top: f64, width: f64, names: BarNames) -> crate::markup::Element {
         let part =
             group("mark").child(tooltip(&self.tooltip)).child(rect(left, top, width, HEIGHT, self.class));
         if self.is_hatched {

@@ -8,6 +8,7 @@ mod cpu;
 mod crossings;
 mod figure;
 mod forest;
+mod observed;
 mod percentiles;
 mod phases;
 mod profile;
@@ -20,6 +21,7 @@ pub(crate) use blocks::ratios_by_block;
 pub(crate) use connect_cost::of_servers as connect_costs;
 pub(crate) use crossings::of_report as crossings;
 pub(crate) use figure::Figure;
+pub(crate) use observed::connect_phases as observed_phases;
 pub(crate) use rates::{Rates, of_sweeps as rates};
 pub(crate) use round_trips::of_loads as round_trips;
 

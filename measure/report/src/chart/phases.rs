@@ -55,7 +55,7 @@ fn bar<'a>(stratum: &StratumView<'a>, cell: &'a CellAnalysis, unit: (f64, &str))
 }
 
 /// The class of a phase and its short name.
-fn look(phase: Phase) -> (&'static str, &'static str) {
+pub(super) fn look(phase: Phase) -> (&'static str, &'static str) {
     match phase {
         Phase::Dns => ("phase-ready", "DNS"),
         Phase::TcpConnect => ("phase-net", "TCP"),
@@ -71,6 +71,6 @@ fn look(phase: Phase) -> (&'static str, &'static str) {
 }
 
 /// Hatched next to a phase of nearly the same colour.
-fn is_hatched(phase: Phase) -> bool {
+pub(super) fn is_hatched(phase: Phase) -> bool {
     matches!(phase, Phase::ServerGreeting | Phase::TlsRequest | Phase::Ready | Phase::Close)
 }

@@ -64,7 +64,7 @@ fn of_stratum(stratum: &StratumView<'_>, id: &str) -> Option<PagePart> {
     Some(PagePart::new(id, &heading, content))
 }
 
-fn figures(figures: Vec<Figure>) -> Element {
+pub(super) fn figures(figures: Vec<Figure>) -> Element {
     Element::new("div").class("figures").children(figures.into_iter().map(figure))
 }
 

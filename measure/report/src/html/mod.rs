@@ -3,29 +3,27 @@
 
 mod answer;
 mod measured;
+mod observation;
+mod page;
 mod part;
 mod record;
 mod table;
 mod what_if;
 mod words;
 
+pub use self::observation::observation_html;
+
+use self::page::{SCRIPT, SCRIPT_SHA256};
 use self::part::{PagePart, flowing, paragraph, said};
 use crate::RunReport;
 use crate::markup::Element;
 use crate::view::{self, StratumView};
 
-const STYLE: &str = include_str!("assets/style.css");
-const SCRIPT: &str = include_str!("assets/script.js");
-/// The hash of [`SCRIPT`] for the content security policy: no script without one may run. A test recomputes it.
-const SCRIPT_SHA256: &str = "sha256-Vbq3vxJ3J5AKL3T9gQaBsMYOnWPPFxPEjHbuPxOUNTQ=";
-
 /// The report as one self-contained page.
 pub fn html(report: &RunReport<'_>) -> String {
     let strata = view::strata(report);
     let title = title(report);
-    let page =
-        Element::new("html").with("lang", "en").child(head(&title)).child(body(report, &strata, &title));
-    format!("<!DOCTYPE html>\n{}\n", page.render())
+    page::document(&title, &[SCRIPT_SHA256, what_if::SCRIPT_SHA256], body(report, &strata, &title))
 }
 
 /// The title of every report; a run that repeats a study names it first.
@@ -35,23 +33,6 @@ fn title(report: &RunReport<'_>) -> String {
         Some(study) => format!("Repeat of the published study {}. {title}", study.name),
         None => title,
     }
-}
-
-fn head(title: &str) -> Element {
-    let what_if = what_if::SCRIPT_SHA256;
-    let policy = format!(
-        "default-src 'none'; style-src 'unsafe-inline'; script-src '{SCRIPT_SHA256}' '{what_if}'; base-uri 'none'; \
-         form-action 'none'"
-    );
-    let meta =
-        |name: &'static str, content: &str| Element::new("meta").with("name", name).with("content", content);
-    Element::new("head")
-        .child(Element::new("meta").with("charset", "utf-8"))
-        .child(Element::new("meta").with("http-equiv", "Content-Security-Policy").with("content", policy))
-        .child(meta("viewport", "width=device-width, initial-scale=1"))
-        .child(meta("generator", "ciphertoll"))
-        .child(Element::new("title").text(title))
-        .child(Element::new("style").verbatim(STYLE))
 }
 
 fn body(report: &RunReport<'_>, strata: &[StratumView<'_>], title: &str) -> Element {
@@ -76,7 +57,7 @@ fn body(report: &RunReport<'_>, strata: &[StratumView<'_>], title: &str) -> Elem
         .children(record::published(report).map(PagePart::open))
         .child(answer::section(report, strata))
         .children(what_if.map(PagePart::open))
-        .child(engineering(details));
+        .child(page::details(details));
     Element::new("body")
         .child(Element::new("a").class("skip").with("href", "#main").text("Skip to the answer"))
         .child(header)
@@ -85,26 +66,13 @@ fn body(report: &RunReport<'_>, strata: &[StratumView<'_>], title: &str) -> Elem
         .children(scripts)
 }
 
-/// The evidence, for a reader who checks it or builds on it.
-fn engineering(parts: impl Iterator<Item = PagePart>) -> Element {
-    const HEADING: &str = "details-heading";
-    // The script shows the button.
-    let button = Element::new("button").with("type", "button").with("data-opens", "").with("hidden", "");
-    Element::new("section")
-        .class("part")
-        .with("id", "details")
-        .with("aria-labelledby", HEADING)
-        .child(Element::new("h2").with("id", HEADING).text("Details"))
-        .child(button.text("Open all"))
-        .children(parts.map(PagePart::folded))
-}
-
 #[cfg(test)]
 mod tests {
     use base64::Engine as _;
     use base64::engine::general_purpose::STANDARD;
     use sha2::{Digest as _, Sha256};
 
+    use super::page::STYLE;
     use super::*;
 
     #[test]

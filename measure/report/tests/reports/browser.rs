@@ -77,7 +77,11 @@ fn the_what_if_panel_fits_a_phone() {
 
 /// Width and height of the page in a window of this width, px.
 fn laid_out(run: &Run, width: u32) -> Option<(u32, u32)> {
-    let page = html(&run.report()).replace('&', "&amp;").replace('"', "&quot;");
+    page_laid_out(&html(&run.report()), width)
+}
+
+pub(crate) fn page_laid_out(page: &str, width: u32) -> Option<(u32, u32)> {
+    let page = page.replace('&', "&amp;").replace('"', "&quot;");
     let frame = format!(
         "<!DOCTYPE html><title>-</title><iframe style=\"width: {width}px; height: 600px; border: 0\" srcdoc=\"{page}\">\
          </iframe><script>const frame = document.querySelector('iframe'); frame.onload = () => {{ \
@@ -139,7 +143,7 @@ fn seen(run: &Run) -> Option<Seen> {
     seen_page(&html(&run.report()))
 }
 
-fn seen_page(markup: &str) -> Option<Seen> {
+pub(crate) fn seen_page(markup: &str) -> Option<Seen> {
     seen_at(markup, "")
 }
 

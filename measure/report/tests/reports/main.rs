@@ -11,11 +11,14 @@ mod document;
 mod documents;
 mod fixture;
 mod geometry;
+#[path = "../../../observe/tests/observe/hostile.rs"]
+mod hostile;
 mod hosts;
 mod html;
 mod key_exchange;
 mod linked;
 mod markdown;
+mod observed;
 mod plan;
 mod profile;
 mod proxied;

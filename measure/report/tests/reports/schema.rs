@@ -55,6 +55,11 @@ fn a_document_that_does_not_keep_to_the_schema_is_found_out() {
     assert!(fault(&broken).is_some(), "a missing field");
 }
 
+/// The first thing in a document that does not keep to the schema.
+pub(crate) fn fault(schema: &Value, document: &Value) -> Option<String> {
+    Check { root: schema }.fault(schema, document, "$")
+}
+
 /// As much of JSON Schema as ours uses; a keyword that it does not know is an error, not a pass.
 struct Check<'a> {
     root: &'a Value,
