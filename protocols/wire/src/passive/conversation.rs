@@ -2,6 +2,7 @@
 
 use crate::opening::SpokenProtocol;
 use crate::passive::event::{Content, DatabaseProtocol, Event};
+use crate::passive::message_loop::MessageLoop;
 use crate::passive::mongodb::MongoDbMachine;
 use crate::passive::mysql::MySqlMachine;
 use crate::passive::postgres::PostgresMachine;
@@ -13,13 +14,13 @@ pub struct Conversation(Machine);
 
 #[derive(Clone, Debug)]
 enum Machine {
-    /// Nothing has been read, and nobody said which protocol it is.
+    /// Nothing has been read, and the protocol was not given.
     Unknown,
-    /// TLS from the first byte, of which nobody said what it protects.
-    Tls,
-    Postgres(PostgresMachine),
-    MySql(MySqlMachine),
-    MongoDb(MongoDbMachine),
+    /// All that follows is TLS: of this protocol, if it is known.
+    Tls(Option<DatabaseProtocol>),
+    Postgres(Box<MessageLoop<PostgresMachine>>),
+    MySql(Box<MessageLoop<MySqlMachine>>),
+    MongoDb(Box<MessageLoop<MongoDbMachine>>),
     Other,
 }
 
@@ -34,10 +35,22 @@ impl Conversation {
     #[must_use]
     pub fn protocol(&self) -> Option<DatabaseProtocol> {
         match self.0 {
-            Machine::Unknown | Machine::Tls | Machine::Other => None,
+            Machine::Unknown | Machine::Other => None,
+            Machine::Tls(protocol) => protocol,
             Machine::Postgres(_) => Some(DatabaseProtocol::Postgres),
             Machine::MySql(_) => Some(DatabaseProtocol::MySql),
             Machine::MongoDb(_) => Some(DatabaseProtocol::MongoDb),
+        }
+    }
+
+    /// Allocated memory.
+    #[must_use]
+    pub fn heap_bytes(&self) -> usize {
+        match &self.0 {
+            Machine::Unknown | Machine::Tls(_) | Machine::Other => 0,
+            Machine::Postgres(machine) => size_of_val(&**machine) + machine.heap_bytes(),
+            Machine::MySql(machine) => size_of_val(&**machine) + machine.heap_bytes(),
+            Machine::MongoDb(machine) => size_of_val(&**machine) + machine.heap_bytes(),
         }
     }
 
@@ -58,22 +71,26 @@ impl Conversation {
                 events(Event::Lost);
             }
         }
-        match &mut self.0 {
-            Machine::Unknown | Machine::Other => None,
-            Machine::Tls => Some(content),
-            Machine::Postgres(machine) => machine.read(side, content, &mut events),
-            Machine::MySql(machine) => machine.read(side, content, &mut events),
-            Machine::MongoDb(machine) => machine.read(side, content, &mut events),
+        let (tls, is_tls) = match &mut self.0 {
+            Machine::Unknown | Machine::Other => return None,
+            Machine::Tls(_) => return Some(content),
+            Machine::Postgres(machine) => (machine.read(side, content, &mut events), machine.is_tls()),
+            Machine::MySql(machine) => (machine.read(side, content, &mut events), machine.is_tls()),
+            Machine::MongoDb(machine) => (machine.read(side, content, &mut events), machine.is_tls()),
+        };
+        if is_tls {
+            self.0 = Machine::Tls(self.protocol());
         }
+        tls
     }
 }
 
 impl Machine {
     fn new(protocol: DatabaseProtocol) -> Self {
         match protocol {
-            DatabaseProtocol::Postgres => Self::Postgres(PostgresMachine::default()),
-            DatabaseProtocol::MySql => Self::MySql(MySqlMachine::default()),
-            DatabaseProtocol::MongoDb => Self::MongoDb(MongoDbMachine::default()),
+            DatabaseProtocol::Postgres => Self::Postgres(Box::default()),
+            DatabaseProtocol::MySql => Self::MySql(Box::default()),
+            DatabaseProtocol::MongoDb => Self::MongoDb(Box::default()),
         }
     }
 }
@@ -85,7 +102,7 @@ fn guess(side: ConnectionSide, content: Content<'_>) -> Machine {
         (ConnectionSide::Server, _) if SpokenProtocol::of(bytes) == Some(SpokenProtocol::MySql) => {
             Machine::new(DatabaseProtocol::MySql)
         }
-        (ConnectionSide::Client, [0x16, 3, ..]) => Machine::Tls,
+        (ConnectionSide::Client, [0x16, 3, ..]) => Machine::Tls(None),
         // Requests for encryption or to cancel, and the versions of protocol 3.
         (
             ConnectionSide::Client,

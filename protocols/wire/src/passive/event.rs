@@ -34,8 +34,10 @@ pub enum Event {
     Cancel,
     /// The client logs in without encryption.
     LoginStarted,
-    /// The method that client and server use.
+    /// The client has sent what this method asks for, or the server wants nothing.
     Login(AuthMethod),
+    /// An answer of the server that may be the last one of the login, where only the client's next message tells.
+    LoginAnswer,
     LoggedIn,
     /// A request that the server executes.
     Query,

@@ -49,13 +49,19 @@ pub(super) struct Messages {
 }
 
 impl Messages {
-    /// Takes the next message from the front of `content`, which shrinks to what follows.
-    pub(super) fn next<'a>(&'a mut self, content: &mut Content<'_>, layout: MessageLayout) -> Next<'a> {
+    /// Takes the next message from the front of `content`, which shrinks to what follows. A message that arrives whole is not
+    /// copied.
+    pub(super) fn next<'m, 'c: 'm>(
+        &'m mut self,
+        content: &mut Content<'c>,
+        layout: MessageLayout,
+    ) -> Next<'m> {
         if self.is_lost {
             return Next::Lost;
         }
         if std::mem::take(&mut self.is_returned) {
-            self.start.clear();
+            // Freed, not cleared: idle connections keep nothing.
+            self.start = Vec::new();
         }
         self.skip(content);
         if self.skipped > 0 || content.is_empty() {
@@ -63,12 +69,24 @@ impl Messages {
         }
         let header_bytes = layout.header_bytes();
         let Content::Bytes(bytes) = content else { return self.lost() };
+        if self.start.is_empty()
+            && let Some((header, rest)) = bytes.split_at_checked(header_bytes)
+        {
+            let Some(body_bytes) = layout.body_bytes(header) else { return self.lost() };
+            let kept = kept_bytes(body_bytes);
+            if let Some((body, rest)) = rest.split_at_checked(kept) {
+                *bytes = rest;
+                self.skipped = body_bytes - kept as u64;
+                self.skip(content);
+                return Next::Message { header, body, body_bytes };
+            }
+        }
         take(&mut self.start, bytes, header_bytes);
         if self.start.len() < header_bytes {
             return Next::Starved;
         }
         let Some(body_bytes) = layout.body_bytes(&self.start) else { return self.lost() };
-        let kept = usize::try_from(body_bytes).unwrap_or(KEPT_BYTES).min(KEPT_BYTES);
+        let kept = kept_bytes(body_bytes);
         take(&mut self.start, bytes, header_bytes + kept);
         if self.start.len() < header_bytes + kept {
             return Next::Starved;
@@ -78,6 +96,11 @@ impl Messages {
         self.skip(content);
         let (header, body) = self.start.split_at(header_bytes);
         Next::Message { header, body, body_bytes }
+    }
+
+    /// Allocated memory.
+    pub(super) fn heap_bytes(&self) -> usize {
+        self.start.capacity()
     }
 
     /// Whether the next byte begins a message.
@@ -144,6 +167,11 @@ impl Content<'_> {
             Self::Missing(missing) => *missing == 0,
         }
     }
+}
+
+/// How much of a body of this length is kept.
+fn kept_bytes(body_bytes: u64) -> usize {
+    usize::try_from(body_bytes).unwrap_or(KEPT_BYTES).min(KEPT_BYTES)
 }
 
 /// Moves bytes from the front of `from` until `into` has `length`.

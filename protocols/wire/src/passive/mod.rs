@@ -5,6 +5,7 @@
 
 mod conversation;
 mod event;
+mod message_loop;
 mod messages;
 mod mongodb;
 mod mysql;

@@ -3,8 +3,9 @@
 use memchr::memmem;
 
 use crate::mongodb::codec::header::{OP_COMPRESSED, OP_MSG};
-use crate::passive::event::{AuthMethod, Content, Event};
-use crate::passive::messages::{MessageLayout, Messages, Next};
+use crate::passive::event::{AuthMethod, Content, Event, FailureCode};
+use crate::passive::message_loop::{AfterMessage, NextPart, PassiveMachine, PassiveMessage};
+use crate::passive::messages::MessageLayout;
 use crate::side::ConnectionSide;
 
 /// The operation of old drivers' first message.
@@ -18,25 +19,20 @@ const BODY_SECTION: u8 = 0;
 const TLS_HANDSHAKE: u8 = 22;
 
 /// Commands of drivers that no application asked for.
-const OF_DRIVERS: [&[u8]; 8] = [
-    b"hello",
-    b"ismaster",
-    b"isMaster",
-    b"saslStart",
-    b"saslContinue",
-    b"authenticate",
-    b"ping",
-    b"endSessions",
-];
+const OF_DRIVERS: [&[u8]; 5] = [b"hello", b"ismaster", b"isMaster", b"ping", b"endSessions"];
+/// Those of logins.
+const OF_LOGINS: [&[u8]; 3] = [b"saslStart", b"saslContinue", b"authenticate"];
+
+/// The start of `done: true`, which ends a conversation of SASL, and of `code`, which only errors have.
+const DONE: &[u8] = b"\x08done\0\x01";
+const CODE: &[u8] = b"\x10code\0";
 
 #[derive(Clone, Debug, Default)]
 pub(super) struct MongoDbMachine {
-    client: Messages,
-    server: Messages,
     phase: MongoDbPhase,
-    awaits_answer: bool,
+    /// The last command, until it is answered.
+    awaited: Option<Command>,
     is_compressed: bool,
-    is_tls: bool,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -45,7 +41,33 @@ enum MongoDbPhase {
     First,
     Login,
     Commands,
-    Opaque,
+}
+
+impl PassiveMachine for MongoDbMachine {
+    fn expected(&mut self, _: ConnectionSide, are_between: [bool; 2], content: &Content<'_>) -> NextPart {
+        // MongoDB has no request for TLS: it begins with the first byte, with a record whose version tells it from a message of
+        // 790 bytes.
+        let is_tls = self.phase == MongoDbPhase::First
+            && are_between == [true; 2]
+            && matches!(
+                content,
+                Content::Bytes([TLS_HANDSHAKE, 3, 1..=4, ..] | [TLS_HANDSHAKE, 3] | [TLS_HANDSHAKE])
+            );
+        if is_tls { NextPart::Tls } else { NextPart::Message(MessageLayout::MongoDb) }
+    }
+
+    fn message(
+        &mut self,
+        side: ConnectionSide,
+        message: &PassiveMessage<'_>,
+        events: &mut dyn FnMut(Event),
+    ) -> AfterMessage {
+        let operation = operation(message.header);
+        match side {
+            ConnectionSide::Client => self.request(operation, message.body, events),
+            ConnectionSide::Server => self.reply(operation, message.body, events),
+        }
+    }
 }
 
 impl MongoDbMachine {
@@ -56,56 +78,17 @@ impl MongoDbMachine {
         operation.is_some_and(|operation| operation == OP_QUERY || known.contains(&operation))
     }
 
-    /// Reads one side's next bytes. Returns what is TLS.
-    pub(super) fn read<'a>(
+    fn request(
         &mut self,
-        side: ConnectionSide,
-        mut content: Content<'a>,
-        events: &mut impl FnMut(Event),
-    ) -> Option<Content<'a>> {
-        match side {
-            ConnectionSide::Client => self.client.skip(&mut content),
-            ConnectionSide::Server => self.server.skip(&mut content),
-        }
-        loop {
-            // MongoDB has no request for TLS: it begins with the first byte, with a record whose version tells it from a message of
-            // 790 bytes.
-            if self.phase == MongoDbPhase::First
-                && self.client.is_between()
-                && self.server.is_between()
-                && matches!(
-                    content,
-                    Content::Bytes([TLS_HANDSHAKE, 3, 1..=4, ..] | [TLS_HANDSHAKE, 3] | [TLS_HANDSHAKE])
-                )
-            {
-                self.is_tls = true;
-            }
-            if self.is_tls {
-                return Some(content);
-            }
-            let goes_on = match side {
-                ConnectionSide::Client => self.client_message(&mut content, events),
-                ConnectionSide::Server => self.server_message(&mut content, events),
-            };
-            if !goes_on {
-                return None;
-            }
-        }
-    }
-
-    fn client_message(&mut self, content: &mut Content<'_>, events: &mut impl FnMut(Event)) -> bool {
-        if self.phase == MongoDbPhase::Opaque {
-            return false;
-        }
-        let (command, mechanism) = match self.client.next(content, MessageLayout::MongoDb) {
-            Next::Message { header, body, .. } => match operation(header) {
-                Some(OP_QUERY) => (Command::OfDriver, mechanism(body)),
-                Some(number) if number == OP_COMPRESSED.cast_unsigned() => (Command::Compressed, None),
-                Some(number) if number == OP_MSG.cast_unsigned() => (Command::of(body), mechanism(body)),
-                _ => return self.lost(events),
-            },
-            Next::Starved => return false,
-            Next::Lost => return self.lost(events),
+        operation: Option<u32>,
+        body: &[u8],
+        events: &mut dyn FnMut(Event),
+    ) -> AfterMessage {
+        let (command, mechanism) = match operation {
+            Some(OP_QUERY) => (Command::OfDriver, mechanism(body)),
+            Some(number) if number == OP_COMPRESSED.cast_unsigned() => (Command::Compressed, None),
+            Some(number) if number == OP_MSG.cast_unsigned() => (Command::of(body), mechanism(body)),
+            _ => return AfterMessage::Lost,
         };
         if self.phase == MongoDbPhase::First {
             self.phase = MongoDbPhase::Login;
@@ -117,50 +100,49 @@ impl MongoDbMachine {
         if command == Command::Compressed && !std::mem::replace(&mut self.is_compressed, true) {
             events(Event::Compressed);
         }
-        if command != Command::OfDriver {
-            // Only the server says when a login is complete; the client's first query shows that it is.
-            if self.phase == MongoDbPhase::Login {
-                self.phase = MongoDbPhase::Commands;
-                events(Event::LoggedIn);
-            }
-            self.awaits_answer = true;
+        self.awaited = Some(command);
+        if !matches!(command, Command::OfDriver | Command::OfLogin) {
+            // A client that does not authenticate shows by its first query that it is ready.
+            self.logged_in(events);
             events(Event::Query);
         }
-        true
+        AfterMessage::More
     }
 
-    fn server_message(&mut self, content: &mut Content<'_>, events: &mut impl FnMut(Event)) -> bool {
-        if self.phase == MongoDbPhase::Opaque {
-            return false;
+    fn reply(&mut self, operation: Option<u32>, body: &[u8], events: &mut dyn FnMut(Event)) -> AfterMessage {
+        let known = [OP_MSG.cast_unsigned(), OP_COMPRESSED.cast_unsigned(), OP_REPLY];
+        if !operation.is_some_and(|number| known.contains(&number)) {
+            return AfterMessage::Lost;
         }
-        match self.server.next(content, MessageLayout::MongoDb) {
-            Next::Message { header, .. } => {
-                let known = [OP_MSG.cast_unsigned(), OP_COMPRESSED.cast_unsigned(), OP_REPLY];
-                if !operation(header).is_some_and(|number| known.contains(&number)) {
-                    return self.lost(events);
-                }
-                if std::mem::take(&mut self.awaits_answer) {
-                    events(Event::Answer);
+        let awaited = self.awaited.take();
+        match awaited {
+            Some(Command::OfDriver | Command::OfLogin) if self.phase == MongoDbPhase::Login => {
+                events(Event::LoginAnswer);
+                let code = (awaited == Some(Command::OfLogin)).then(|| code(body)).flatten();
+                if let Some(code) = code {
+                    events(Event::Refused(code));
+                } else if memmem::find(body, DONE).is_some() {
+                    self.logged_in(events);
                 }
             }
-            Next::Starved => return false,
-            Next::Lost => return self.lost(events),
+            Some(Command::OfApplication | Command::Compressed) => events(Event::Answer),
+            Some(_) | None => {}
         }
-        true
+        AfterMessage::More
     }
 
-    fn lost(&mut self, events: &mut impl FnMut(Event)) -> bool {
-        if self.phase != MongoDbPhase::Opaque {
-            events(Event::Lost);
+    fn logged_in(&mut self, events: &mut dyn FnMut(Event)) {
+        if self.phase == MongoDbPhase::Login {
+            self.phase = MongoDbPhase::Commands;
+            events(Event::LoggedIn);
         }
-        self.phase = MongoDbPhase::Opaque;
-        false
     }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Command {
     OfDriver,
+    OfLogin,
     OfApplication,
     /// Commands of logins are never compressed.
     Compressed,
@@ -176,12 +158,22 @@ impl Command {
             _ => return Self::OfApplication,
         };
         let name = key.split(|byte| *byte == 0).next().unwrap_or_default();
-        if OF_DRIVERS.contains(&name) { Self::OfDriver } else { Self::OfApplication }
+        match name {
+            _ if OF_DRIVERS.contains(&name) => Self::OfDriver,
+            _ if OF_LOGINS.contains(&name) => Self::OfLogin,
+            _ => Self::OfApplication,
+        }
     }
 }
 
 fn operation(header: &[u8]) -> Option<u32> {
     Some(u32::from_le_bytes(header.get(12..16)?.try_into().ok()?))
+}
+
+/// The code of an error.
+fn code(reply: &[u8]) -> Option<FailureCode> {
+    let value = reply.get(memmem::find(reply, CODE)? + CODE.len()..)?;
+    Some(FailureCode::Number(u32::from_le_bytes(*value.first_chunk()?)))
 }
 
 /// The mechanism that a login names: `saslStart`, or within a first `hello`.

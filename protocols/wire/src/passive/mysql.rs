@@ -6,12 +6,15 @@ use crate::mysql::codec::greeting::Greeting;
 use crate::mysql::codec::handshake_response::HandshakeResponse;
 use crate::mysql::codec::ssl_request::SslRequest;
 use crate::passive::event::{AuthMethod, Content, Event, FailureCode};
-use crate::passive::messages::{MessageLayout, Messages, Next};
+use crate::passive::message_loop::{AfterMessage, NextPart, PassiveMachine, PassiveMessage};
+use crate::passive::messages::MessageLayout;
 use crate::side::ConnectionSide;
 
 const OK: u8 = 0x00;
 const AUTH_SWITCH: u8 = 0xfe;
 const ERR: u8 = 0xff;
+/// A request for a file of the client, instead of a result.
+const LOCAL_FILE: u8 = 0xfb;
 
 const COM_QUIT: u8 = 0x01;
 const COM_QUERY: u8 = 0x03;
@@ -24,15 +27,16 @@ const UNNAMED_PLUGIN: &[u8] = b"mysql_native_password";
 
 #[derive(Clone, Debug, Default)]
 pub(super) struct MySqlMachine {
-    client: Messages,
-    server: Messages,
     phase: MySqlPhase,
     server_capabilities: Capabilities,
-    server_plugin: Vec<u8>,
+    server_plugin: Box<[u8]>,
+    /// The plugin that the server asked for instead; the client has not answered.
+    switched: Option<AuthMethod>,
     /// Whether messages are compressed once the client is logged in.
     is_compressed: bool,
     awaits_answer: bool,
-    is_tls: bool,
+    /// The last packet.
+    last: Option<LastPacket>,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -41,83 +45,79 @@ enum MySqlPhase {
     Greeting,
     Login,
     Commands,
-    Opaque,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct LastPacket {
+    from: ConnectionSide,
+    sequence: u8,
+    /// The server asks for a file (LOAD DATA LOCAL). A row may begin like that, too, but never ends an answer.
+    asks_for_file: bool,
+}
+
+impl PassiveMachine for MySqlMachine {
+    fn expected(&mut self, _: ConnectionSide, _: [bool; 2], _: &Content<'_>) -> NextPart {
+        let is_compressed = self.is_compressed && self.phase == MySqlPhase::Commands;
+        NextPart::Message(if is_compressed { MessageLayout::MySqlCompressed } else { MessageLayout::MySql })
+    }
+
+    fn message(
+        &mut self,
+        side: ConnectionSide,
+        message: &PassiveMessage<'_>,
+        events: &mut dyn FnMut(Event),
+    ) -> AfterMessage {
+        let before = self.last.replace(LastPacket {
+            from: side,
+            sequence: message.header[3],
+            asks_for_file: side == ConnectionSide::Server && message.body.first() == Some(&LOCAL_FILE),
+        });
+        match (side, self.phase) {
+            (ConnectionSide::Client, MySqlPhase::Greeting) if SslRequest::is(message.body) => {
+                return AfterMessage::Tls;
+            }
+            (ConnectionSide::Client, MySqlPhase::Greeting) => self.login(message.body, events),
+            (ConnectionSide::Client, MySqlPhase::Login) => {
+                if let Some(method) = self.switched.take().filter(|_| message.body_bytes > 0) {
+                    events(Event::Login(method));
+                }
+            }
+            (ConnectionSide::Client, MySqlPhase::Commands) => {
+                if let Some(command) = command(message).filter(|_| !continues(before, message)) {
+                    self.command(command, events);
+                }
+            }
+            (ConnectionSide::Server, MySqlPhase::Commands) => {
+                if std::mem::take(&mut self.awaits_answer) {
+                    events(Event::Answer);
+                }
+            }
+            (ConnectionSide::Server, _) => return self.login_answer(message.body, events),
+        }
+        AfterMessage::More
+    }
+
+    fn heap_bytes(&self) -> usize {
+        self.server_plugin.len()
+    }
 }
 
 impl MySqlMachine {
-    /// Reads one side's next bytes. Returns what is TLS.
-    pub(super) fn read<'a>(
-        &mut self,
-        side: ConnectionSide,
-        mut content: Content<'a>,
-        events: &mut impl FnMut(Event),
-    ) -> Option<Content<'a>> {
-        loop {
-            if self.is_tls {
-                return Some(content);
-            }
-            let goes_on = match side {
-                ConnectionSide::Client => self.client_message(&mut content, events),
-                ConnectionSide::Server => self.server_message(&mut content, events),
-            };
-            if !goes_on {
-                return None;
-            }
-        }
+    fn login(&mut self, body: &[u8], events: &mut dyn FnMut(Event)) {
+        events(Event::LoginStarted);
+        self.phase = MySqlPhase::Login;
+        let Ok(login) = HandshakeResponse::parse(body) else { return };
+        let plugin = login.plugin.filter(|plugin| !plugin.is_empty()).unwrap_or(&self.server_plugin);
+        // Without a password there is nothing to hash, whatever the plugin.
+        let has_password = !login.auth_response.is_empty();
+        events(Event::Login(AuthMethod::named(if has_password { plugin } else { NO_PASSWORD })));
+        let shared = |flag: Capabilities| {
+            login.head.capabilities.contains(flag) && self.server_capabilities.contains(flag)
+        };
+        self.is_compressed = shared(Capabilities::COMPRESS) || shared(Capabilities::ZSTD_COMPRESSION);
     }
 
-    fn layout(&self) -> MessageLayout {
-        if self.is_compressed && self.phase == MySqlPhase::Commands {
-            MessageLayout::MySqlCompressed
-        } else {
-            MessageLayout::MySql
-        }
-    }
-
-    fn client_message(&mut self, content: &mut Content<'_>, events: &mut impl FnMut(Event)) -> bool {
-        let layout = self.layout();
-        if self.phase == MySqlPhase::Opaque {
-            return false;
-        }
-        let Self { client, phase, server_capabilities, server_plugin, is_compressed, is_tls, .. } = self;
-        match client.next(content, layout) {
-            Next::Message { header, body, body_bytes } => match phase {
-                // The login follows the server's greeting, and its answers to further requests follow the login.
-                MySqlPhase::Greeting if SslRequest::is(body) => *is_tls = true,
-                MySqlPhase::Greeting => {
-                    events(Event::LoginStarted);
-                    *phase = MySqlPhase::Login;
-                    if let Ok(login) = HandshakeResponse::parse(body) {
-                        let plugin =
-                            login.plugin.filter(|plugin| !plugin.is_empty()).unwrap_or(server_plugin);
-                        // Without a password there is nothing to hash, whatever the plugin.
-                        let has_password = !login.auth_response.is_empty();
-                        events(Event::Login(AuthMethod::named(if has_password {
-                            plugin
-                        } else {
-                            NO_PASSWORD
-                        })));
-                        let shared = |flag: Capabilities| {
-                            login.head.capabilities.contains(flag) && server_capabilities.contains(flag)
-                        };
-                        *is_compressed =
-                            shared(Capabilities::COMPRESS) || shared(Capabilities::ZSTD_COMPRESSION);
-                    }
-                }
-                MySqlPhase::Login | MySqlPhase::Opaque => {}
-                MySqlPhase::Commands => {
-                    if let Some(command) = command(layout, header, body, body_bytes) {
-                        self.command(command, events);
-                    }
-                }
-            },
-            Next::Starved => return false,
-            Next::Lost => return self.lost(events),
-        }
-        true
-    }
-
-    fn command(&mut self, command: u8, events: &mut impl FnMut(Event)) {
+    fn command(&mut self, command: u8, events: &mut dyn FnMut(Event)) {
         match command {
             COM_QUERY | COM_STMT_EXECUTE | COM_STMT_BULK_EXECUTE => {
                 self.awaits_answer = true;
@@ -128,76 +128,58 @@ impl MySqlMachine {
         }
     }
 
-    fn server_message(&mut self, content: &mut Content<'_>, events: &mut impl FnMut(Event)) -> bool {
-        let layout = self.layout();
-        if self.phase == MySqlPhase::Opaque {
-            return false;
+    /// A message of the server before the client is logged in.
+    fn login_answer(&mut self, body: &[u8], events: &mut dyn FnMut(Event)) -> AfterMessage {
+        match (self.phase, body.first()) {
+            (_, Some(&ERR)) => {
+                let code = body.get(1..3).and_then(|code| code.try_into().ok()).map_or(0, u16::from_le_bytes);
+                events(Event::Refused(FailureCode::Number(u32::from(code))));
+            }
+            (MySqlPhase::Greeting, _) => {
+                let Ok(greeting) = Greeting::parse(body) else { return AfterMessage::Lost };
+                self.server_capabilities = greeting.capabilities;
+                let plugin = if greeting.plugin.is_empty() { UNNAMED_PLUGIN } else { greeting.plugin };
+                self.server_plugin = plugin.into();
+                events(Event::Greeting);
+            }
+            (_, Some(&OK)) => {
+                self.phase = MySqlPhase::Commands;
+                events(Event::LoggedIn);
+                if self.is_compressed {
+                    events(Event::Compressed);
+                }
+            }
+            (_, Some(&AUTH_SWITCH)) => {
+                let request = AuthSwitchRequest::parse(body).ok();
+                self.switched = request.map(|request| AuthMethod::named(request.plugin));
+            }
+            _ => {}
         }
-        let Self { server, phase, server_capabilities, server_plugin, is_compressed, awaits_answer, .. } =
-            self;
-        match server.next(content, layout) {
-            Next::Message { body, .. } => match (*phase, body.first()) {
-                (MySqlPhase::Commands, _) => {
-                    if std::mem::take(awaits_answer) {
-                        events(Event::Answer);
-                    }
-                }
-                (MySqlPhase::Greeting | MySqlPhase::Login, Some(&ERR)) => {
-                    let code =
-                        body.get(1..3).and_then(|code| code.try_into().ok()).map_or(0, u16::from_le_bytes);
-                    events(Event::Refused(FailureCode::Number(u32::from(code))));
-                }
-                (MySqlPhase::Greeting, _) => match Greeting::parse(body) {
-                    Ok(greeting) => {
-                        *server_capabilities = greeting.capabilities;
-                        let plugin =
-                            if greeting.plugin.is_empty() { UNNAMED_PLUGIN } else { greeting.plugin };
-                        plugin.clone_into(server_plugin);
-                        events(Event::Greeting);
-                    }
-                    Err(_) => return self.lost(events),
-                },
-                (MySqlPhase::Login, Some(&OK)) => {
-                    *phase = MySqlPhase::Commands;
-                    events(Event::LoggedIn);
-                    if *is_compressed {
-                        events(Event::Compressed);
-                    }
-                }
-                (MySqlPhase::Login, Some(&AUTH_SWITCH)) => {
-                    if let Ok(request) = AuthSwitchRequest::parse(body) {
-                        events(Event::Login(AuthMethod::named(request.plugin)));
-                    }
-                }
-                (MySqlPhase::Login | MySqlPhase::Opaque, _) => {}
-            },
-            Next::Starved => return false,
-            Next::Lost => return self.lost(events),
-        }
-        true
-    }
-
-    fn lost(&mut self, events: &mut impl FnMut(Event)) -> bool {
-        if self.phase != MySqlPhase::Opaque {
-            events(Event::Lost);
-        }
-        self.phase = MySqlPhase::Opaque;
-        false
+        AfterMessage::More
     }
 }
 
+/// Whether a client's packet continues what it sent before, although its number is that of a command: numbers wrap around behind
+/// 255. Large payloads and files are split into that many packets.
+fn continues(before: Option<LastPacket>, message: &PassiveMessage<'_>) -> bool {
+    before.is_some_and(|before| {
+        let follows = before.sequence.wrapping_add(1) == message.header[3];
+        follows && (before.from == ConnectionSide::Client || before.asks_for_file)
+    })
+}
+
 /// The command that a packet begins; `None` if it continues another message, or is data for the server.
-fn command(layout: MessageLayout, header: &[u8], body: &[u8], body_bytes: u64) -> Option<u8> {
+fn command(message: &PassiveMessage<'_>) -> Option<u8> {
     // Each command begins with the sequence number 0.
-    if header[3] != 0 {
+    if message.header[3] != 0 {
         return None;
     }
-    match layout {
+    match message.layout {
         // A packet that is compressed hides its command: most are queries.
-        MessageLayout::MySqlCompressed if header[4..7] != [0; 3] => Some(COM_QUERY),
-        MessageLayout::MySqlCompressed => body.get(4).copied(),
+        MessageLayout::MySqlCompressed if message.header[4..7] != [0; 3] => Some(COM_QUERY),
+        MessageLayout::MySqlCompressed => message.body.get(4).copied(),
         // Only the last packet of a long message may be empty.
-        _ if body_bytes == 0 => None,
-        _ => body.first().copied(),
+        _ if message.body_bytes == 0 => None,
+        _ => message.body.first().copied(),
     }
 }

@@ -1,7 +1,8 @@
 //! PostgreSQL's frontend/backend protocol, from outside.
 
 use crate::passive::event::{AuthMethod, Content, Event, FailureCode};
-use crate::passive::messages::{MessageLayout, Messages, Next};
+use crate::passive::message_loop::{AfterMessage, NextPart, PassiveMachine, PassiveMessage};
+use crate::passive::messages::MessageLayout;
 use crate::side::ConnectionSide;
 
 const CANCEL_REQUEST: u32 = 80_877_102;
@@ -22,14 +23,11 @@ const AUTH_SASL: u32 = 10;
 
 #[derive(Clone, Debug, Default)]
 pub(super) struct PostgresMachine {
-    client: Messages,
-    server: Messages,
     phase: PostgresPhase,
-    /// Whether the server asked for a proof of any kind.
-    asked: bool,
+    asked: Asked,
     awaits_answer: bool,
-    /// Whose next byte is TLS.
-    tls: [bool; 2],
+    /// The client sends TLS before the server has agreed to it.
+    is_eager: bool,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -41,116 +39,123 @@ enum PostgresPhase {
     Asked,
     Login,
     Ready,
-    /// Nothing more can be read.
-    Opaque,
+}
+
+/// Whether the server asked for a proof.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+enum Asked {
+    #[default]
+    Nothing,
+    /// By this method. Clients without a password close the connection now: nothing was sent.
+    For(AuthMethod),
+    /// The client has answered.
+    Answered,
+}
+
+impl PassiveMachine for PostgresMachine {
+    fn expected(&mut self, side: ConnectionSide, are_between: [bool; 2], content: &Content<'_>) -> NextPart {
+        let is_between = are_between[side as usize];
+        let is_opening = matches!(self.phase, PostgresPhase::Opening | PostgresPhase::Asked);
+        match side {
+            ConnectionSide::Client if !is_opening => NextPart::Message(MessageLayout::Postgres),
+            ConnectionSide::Client
+                if is_between && matches!(content, Content::Bytes([TLS_HANDSHAKE, ..])) =>
+            {
+                // TLS from the first byte; or right behind the request, before the server has answered.
+                self.is_eager = self.phase == PostgresPhase::Asked;
+                if self.is_eager { NextPart::TlsOfSide } else { NextPart::Tls }
+            }
+            ConnectionSide::Client => NextPart::Message(MessageLayout::PostgresStartup),
+            ConnectionSide::Server => {
+                // An error in its place comes from servers before 7.0, or from too many clients.
+                let is_error = !is_between || matches!(content, Content::Bytes([b'E', ..]));
+                let is_answer = self.phase == PostgresPhase::Asked && !is_error;
+                NextPart::Message(if is_answer {
+                    MessageLayout::PostgresAnswer
+                } else {
+                    MessageLayout::Postgres
+                })
+            }
+        }
+    }
+
+    fn message(
+        &mut self,
+        side: ConnectionSide,
+        message: &PassiveMessage<'_>,
+        events: &mut dyn FnMut(Event),
+    ) -> AfterMessage {
+        match (side, message.layout) {
+            (ConnectionSide::Client, MessageLayout::PostgresStartup) => {
+                return self.startup(number(message.body), events);
+            }
+            (ConnectionSide::Client, _) => self.request(message.header[0], events),
+            (ConnectionSide::Server, MessageLayout::PostgresAnswer) => {
+                return self.answer(message.header[0], events);
+            }
+            (ConnectionSide::Server, _) => self.response(message, events),
+        }
+        AfterMessage::More
+    }
 }
 
 impl PostgresMachine {
-    /// Reads one side's next bytes. Returns what is TLS.
-    pub(super) fn read<'a>(
-        &mut self,
-        side: ConnectionSide,
-        mut content: Content<'a>,
-        events: &mut impl FnMut(Event),
-    ) -> Option<Content<'a>> {
-        loop {
-            if self.tls[side as usize] {
-                return Some(content);
-            }
-            let goes_on = match side {
-                ConnectionSide::Client => self.client_message(&mut content, events),
-                ConnectionSide::Server => self.server_message(&mut content, events),
-            };
-            if !goes_on {
-                return None;
-            }
-        }
-    }
-
-    /// Whether there may be another message.
-    fn client_message(&mut self, content: &mut Content<'_>, events: &mut impl FnMut(Event)) -> bool {
-        self.client.skip(content);
-        let layout = match self.phase {
-            PostgresPhase::Opening | PostgresPhase::Asked => {
-                if self.client.is_between() && matches!(content, Content::Bytes([TLS_HANDSHAKE, ..])) {
-                    // TLS from the first byte; or right behind the request, before the server has answered.
-                    self.tls[ConnectionSide::Client as usize] = true;
-                    self.tls[ConnectionSide::Server as usize] |= self.phase == PostgresPhase::Opening;
-                    return true;
-                }
-                MessageLayout::PostgresStartup
-            }
-            PostgresPhase::Login | PostgresPhase::Ready => MessageLayout::Postgres,
-            PostgresPhase::Opaque => return false,
-        };
-        let (kind, code) = match self.client.next(content, layout) {
-            Next::Message { header, body, .. } => (header[0], number(body)),
-            Next::Starved => return false,
-            Next::Lost => return self.lost(events),
-        };
-        match (layout, kind) {
-            (MessageLayout::PostgresStartup, _) => self.startup(code, events),
-            // Query, Execute and FunctionCall.
-            (_, b'Q' | b'E' | b'F') => {
-                self.awaits_answer = true;
-                events(Event::Query);
-            }
-            (_, b'X') => events(Event::Terminate),
-            _ => {}
-        }
-        true
-    }
-
-    fn startup(&mut self, code: Option<u32>, events: &mut impl FnMut(Event)) {
+    fn startup(&mut self, code: Option<u32>, events: &mut dyn FnMut(Event)) -> AfterMessage {
         self.phase = match code {
             Some(SSL_REQUEST | GSSENC_REQUEST) => PostgresPhase::Asked,
             Some(CANCEL_REQUEST) => {
                 events(Event::Cancel);
-                PostgresPhase::Opaque
+                return AfterMessage::Opaque;
             }
             Some(version) if version >> 16 == MAJOR_VERSION => {
                 events(Event::LoginStarted);
                 PostgresPhase::Login
             }
-            _ => {
-                events(Event::Lost);
-                PostgresPhase::Opaque
-            }
+            _ => return AfterMessage::Lost,
         };
+        AfterMessage::More
     }
 
-    fn server_message(&mut self, content: &mut Content<'_>, events: &mut impl FnMut(Event)) -> bool {
-        self.server.skip(content);
-        // An error in its place comes from servers before 7.0, or from too many clients.
-        let is_error = !self.server.is_between() || matches!(content, Content::Bytes([b'E', ..]));
-        let layout = match self.phase {
-            PostgresPhase::Asked if !is_error => MessageLayout::PostgresAnswer,
-            PostgresPhase::Opaque => return false,
-            PostgresPhase::Opening | PostgresPhase::Asked | PostgresPhase::Login | PostgresPhase::Ready => {
-                MessageLayout::Postgres
+    fn request(&mut self, kind: u8, events: &mut dyn FnMut(Event)) {
+        match kind {
+            // Query, Execute and FunctionCall.
+            b'Q' | b'E' | b'F' => {
+                self.awaits_answer = true;
+                events(Event::Query);
             }
-        };
-        let Self { server, asked, phase, .. } = self;
-        let (kind, method, failure) = match server.next(content, layout) {
-            Next::Message { header, body, .. } => {
-                let kind = header[0];
-                let is_login = *phase != PostgresPhase::Ready && layout == MessageLayout::Postgres;
-                let method = if is_login && kind == b'R' { method(body, asked) } else { None };
-                (kind, method, if is_login && kind == b'E' { sql_state(body) } else { None })
-            }
-            Next::Starved => return false,
-            Next::Lost => return self.lost(events),
-        };
-        if layout == MessageLayout::PostgresAnswer {
-            return self.answer(kind, events);
+            // A password or a proof.
+            b'p' => self.answered(events),
+            b'X' => events(Event::Terminate),
+            _ => {}
         }
-        if let Some(method) = method {
+    }
+
+    fn answered(&mut self, events: &mut dyn FnMut(Event)) {
+        if let Asked::For(method) = std::mem::replace(&mut self.asked, Asked::Answered) {
             events(Event::Login(method));
         }
-        if let Some(code) = failure {
-            events(Event::Refused(code));
-        }
+    }
+
+    fn response(&mut self, message: &PassiveMessage<'_>, events: &mut dyn FnMut(Event)) {
+        let (kind, body) = (message.header[0], message.body);
+        let is_login = self.phase != PostgresPhase::Ready;
         match kind {
+            b'R' if is_login && number(body) == Some(AUTH_OK) => {
+                if self.asked == Asked::Nothing {
+                    self.asked = Asked::For(AuthMethod::named(b"trust"));
+                }
+                self.answered(events);
+            }
+            b'R' if is_login => {
+                if let Some(method) = method(body).filter(|_| self.asked == Asked::Nothing) {
+                    self.asked = Asked::For(method);
+                }
+            }
+            b'E' if is_login => {
+                if let Some(code) = sql_state(body) {
+                    events(Event::Refused(code));
+                }
+            }
             b'Z' if self.phase == PostgresPhase::Login => {
                 self.phase = PostgresPhase::Ready;
                 events(Event::LoggedIn);
@@ -160,32 +165,23 @@ impl PostgresMachine {
             _ if std::mem::take(&mut self.awaits_answer) => events(Event::Answer),
             _ => {}
         }
-        true
     }
 
     /// The server's answer to a request for encryption.
-    fn answer(&mut self, kind: u8, events: &mut impl FnMut(Event)) -> bool {
+    fn answer(&mut self, kind: u8, events: &mut dyn FnMut(Event)) -> AfterMessage {
         match kind {
-            b'S' => self.tls = [true; 2],
-            b'N' if !self.tls[ConnectionSide::Client as usize] => {
+            b'S' => AfterMessage::Tls,
+            b'N' if !self.is_eager => {
                 self.phase = PostgresPhase::Opening;
                 events(Event::TlsRefused);
+                AfterMessage::More
             }
             b'G' => {
-                self.phase = PostgresPhase::Opaque;
                 events(Event::GssEncryption);
+                AfterMessage::Opaque
             }
-            _ => return self.lost(events),
+            _ => AfterMessage::Lost,
         }
-        true
-    }
-
-    fn lost(&mut self, events: &mut impl FnMut(Event)) -> bool {
-        if self.phase != PostgresPhase::Opaque {
-            events(Event::Lost);
-        }
-        self.phase = PostgresPhase::Opaque;
-        false
     }
 }
 
@@ -193,10 +189,9 @@ fn number(body: &[u8]) -> Option<u32> {
     Some(u32::from_be_bytes(*body.first_chunk()?))
 }
 
-/// The method that an `Authentication` message names; that of a server that asked for nothing is "trust".
-fn method(body: &[u8], asked: &mut bool) -> Option<AuthMethod> {
+/// The method that the server asks for with an `Authentication` message.
+fn method(body: &[u8]) -> Option<AuthMethod> {
     let name: &[u8] = match number(body)? {
-        AUTH_OK if !*asked => b"trust",
         AUTH_CLEARTEXT => b"password",
         AUTH_MD5 => b"md5",
         AUTH_GSS => b"gss",
@@ -205,7 +200,6 @@ fn method(body: &[u8], asked: &mut bool) -> Option<AuthMethod> {
         AUTH_SASL => body.get(4..)?.split(|byte| *byte == 0).next()?,
         _ => return None,
     };
-    *asked = true;
     Some(AuthMethod::named(name))
 }
 

@@ -304,7 +304,10 @@ fn commands_of_drivers_are_no_queries_on_mongodb() {
     let (events, _) = read(None, &turns);
     let expected = [
         Event::LoginStarted,
+        Event::LoginAnswer,
         method("scram-sha-256"),
+        Event::LoginAnswer,
+        Event::LoginAnswer,
         Event::LoggedIn,
         Event::Query,
         Event::Answer,
@@ -313,6 +316,98 @@ fn commands_of_drivers_are_no_queries_on_mongodb() {
         Event::Answer,
     ];
     assert_eq!(events, expected);
+}
+
+#[test]
+fn the_end_of_a_login_is_seen_on_mongodb() {
+    let mechanism = b"\x02mechanism\0\x0e\0\0\0SCRAM-SHA-256\0";
+    let login = [
+        (ConnectionSide::Client, command("saslStart", mechanism)),
+        (ConnectionSide::Server, command("ok", b"\x08done\0\0")),
+        (ConnectionSide::Client, command("saslContinue", b"")),
+    ];
+    let ends = |reply: &[u8]| {
+        let (events, _) =
+            read(None, &[&login[..], &[(ConnectionSide::Server, command("ok", reply))]].concat());
+        events.last().cloned()
+    };
+    assert_eq!(ends(b"\x08done\0\x01"), Some(Event::LoggedIn));
+    assert_eq!(ends(b"\x10code\0\x12\0\0\0"), Some(Event::Refused(FailureCode::Number(18))));
+}
+
+/// Such as psql, which asks its user for the password and connects again.
+#[test]
+fn a_client_that_does_not_answer_has_sent_no_password() {
+    let asked = [
+        (ConnectionSide::Client, startup(0x3_0000, b"user\0app\0\0")),
+        (ConnectionSide::Server, typed(b'R', &[0, 0, 0, 3])),
+        (ConnectionSide::Client, typed(b'X', b"")),
+    ];
+    assert_eq!(read(None, &asked).0, [Event::LoginStarted, Event::Terminate]);
+    let asked = [
+        (ConnectionSide::Server, greeting()),
+        (ConnectionSide::Client, login(Capabilities::default())),
+        (ConnectionSide::Server, packet(2, b"\xfemysql_clear_password\0")),
+        (ConnectionSide::Client, packet(3, b"")),
+    ];
+    assert_eq!(read(None, &asked).0, [Event::Greeting, Event::LoginStarted, method("caching_sha2_password")]);
+}
+
+fn logged_in_on_mysql(capabilities: Capabilities) -> Vec<Turn> {
+    vec![
+        (ConnectionSide::Server, greeting()),
+        (ConnectionSide::Client, login(capabilities)),
+        (ConnectionSide::Server, packet(2, &[0, 0, 0, 2, 0, 0, 0])),
+    ]
+}
+
+fn queries(turns: &[Turn]) -> usize {
+    read(None, turns).0.iter().filter(|event| **event == Event::Query).count()
+}
+
+/// Sequence numbers wrap around behind 255.
+#[test]
+fn a_file_of_many_packets_is_no_command_on_mysql() {
+    let wrapped = |packet: &[u8], sequence: u8| [&[4, 0, 0, sequence, 0, 0, 0][..], packet].concat();
+    for first in [2_u8, 0] {
+        let mut turns = logged_in_on_mysql(Capabilities::default());
+        turns.push((ConnectionSide::Client, packet(0, b"\x03LOAD DATA LOCAL INFILE 'x'")));
+        turns.push((ConnectionSide::Server, packet(first.wrapping_sub(1), b"\xfbx")));
+        for number in 0..600_u32 {
+            turns.push((ConnectionSide::Client, packet(first.wrapping_add(number as u8), b"\x03a row")));
+        }
+        turns.push((ConnectionSide::Client, packet(first.wrapping_add(88), b"")));
+        turns.push((ConnectionSide::Server, packet(89, &[0; 7])));
+        turns.push((ConnectionSide::Client, packet(0, b"\x03SELECT 1")));
+        turns.push((ConnectionSide::Server, packet(1, &[1])));
+        assert_eq!(queries(&turns), 2, "{first}");
+    }
+    let mut turns = logged_in_on_mysql(Capabilities::COMPRESS);
+    turns.push((ConnectionSide::Client, wrapped(&packet(0, b"")[..4], 0)));
+    for number in 1..600_u32 {
+        turns.push((ConnectionSide::Client, [&[4, 0, 0, number as u8, 9, 0, 0][..], b"zzzz"].concat()));
+    }
+    assert_eq!(queries(&turns), 0);
+}
+
+#[test]
+fn an_answer_of_many_packets_and_a_split_payload_are_one_each_on_mysql() {
+    const MOST: usize = 0xff_ffff;
+    let mut turns = logged_in_on_mysql(Capabilities::default());
+    turns.push((ConnectionSide::Client, packet(0, b"\x03SELECT many")));
+    let rows: Vec<u8> = (1..700_u32).flat_map(|number| packet(number as u8, b"\xfb")).collect();
+    turns.push((ConnectionSide::Server, rows));
+    let mut payload = vec![b' '; MOST + 10];
+    payload[0] = 3;
+    turns.push((ConnectionSide::Client, packet(0, &payload[..MOST])));
+    turns.push((ConnectionSide::Client, packet(1, &payload[..10])));
+    turns.push((ConnectionSide::Server, packet(1, &[0; 7])));
+    turns.push((ConnectionSide::Client, packet(0, &payload[..MOST])));
+    turns.push((ConnectionSide::Client, packet(1, b"")));
+    turns.push((ConnectionSide::Server, packet(1, &[0; 7])));
+    assert_eq!(queries(&turns), 3);
+    let answers = read(None, &turns).0.into_iter().filter(|event| *event == Event::Answer).count();
+    assert_eq!(answers, 3);
 }
 
 #[test]
