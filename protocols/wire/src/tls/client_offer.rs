@@ -17,7 +17,7 @@ const MAX_PARAMETERS: usize = 64;
 
 /// A client's offer, without GREASE (RFC 8701). Lists are in the client's order and have at most 512 suites, 64 groups,
 /// 64 signature schemes and eight key shares. Names of servers and protocols are not kept.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
 pub struct ClientOffer {
     /// The highest version, such as `0x0304` for TLS 1.3.
     pub version: u16,
@@ -47,6 +47,15 @@ impl ClientOffer {
         }
         offer.offers_session |= offer.version < TLS_1_3 && !hello.session_id.is_empty();
         Some(offer)
+    }
+
+    /// Allocated memory.
+    #[must_use]
+    pub fn heap_bytes(&self) -> usize {
+        self.suites.capacity() * size_of::<u16>()
+            + self.groups.capacity() * size_of::<NamedGroup>()
+            + self.key_shares.capacity() * size_of::<KeyShare>()
+            + self.signatures.capacity() * size_of::<SignatureScheme>()
     }
 
     fn add_extension(&mut self, kind: u16, mut content: &[u8]) -> Option<()> {

@@ -1,24 +1,27 @@
 //! What an observer of both directions of a connection knows.
 
+use std::sync::Arc;
+
 use crate::side::ConnectionSide;
 use crate::tls::alert::Alert;
 use crate::tls::client_offer::ClientOffer;
 use crate::tls::key_exchange::KeyExchangeGroup;
 use crate::tls::signature::SignatureScheme;
 
-/// What is known so far. A value that was not captured is as one that is not known yet.
+/// What is known so far. A value that was not captured is as one that is not known yet. Large values may be shared by
+/// connections that have the same.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct TlsHandshake {
     pub stage: Stage,
     /// The first ClientHello, not the one that answers a HelloRetryRequest.
-    pub offer: Option<ClientOffer>,
+    pub offer: Option<Arc<ClientOffer>>,
     pub selected: Option<Selected>,
     /// In TLS 1.3 the server accepted a pre-shared key, with or without a key exchange; up to TLS 1.2 it changed the
     /// cipher without a full handshake.
     pub resumed: Option<bool>,
     pub client_certificate: ClientAuthentication,
     /// The DER of the server's chain, up to TLS 1.2: at most ten certificates and 64 KiB.
-    pub certificates: Vec<Vec<u8>>,
+    pub certificates: Arc<[Vec<u8>]>,
     /// The first fatal alert that is not encrypted.
     pub alert: Option<Alert>,
     /// The client ended a TLS 1.3 handshake by an encrypted alert, recognized by its length. Its description is hidden.

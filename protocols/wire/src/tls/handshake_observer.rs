@@ -1,5 +1,7 @@
 //! Reads both directions of a TLS connection without taking part in it.
 
+use std::sync::Arc;
+
 use crate::side::ConnectionSide;
 use crate::tls::alert::{ALERT_BYTES, Alert};
 use crate::tls::certificates::{EMPTY_LIST_BYTES, MAX_CERTIFICATE_BYTES, certificates};
@@ -76,6 +78,16 @@ impl HandshakeObserver {
 
     pub fn handshake(&self) -> &TlsHandshake {
         &self.handshake
+    }
+
+    /// Lets a caller that follows many connections share values that are equal.
+    pub fn handshake_mut(&mut self) -> &mut TlsHandshake {
+        &mut self.handshake
+    }
+
+    /// Memory that is allocated for messages which are not complete. What may be shared is not counted.
+    pub fn heap_bytes(&self) -> usize {
+        self.client.messages.heap_bytes() + self.server.messages.heap_bytes()
     }
 
     /// Those of the client and of the server.
@@ -247,7 +259,7 @@ impl HandshakeObserver {
         match message.kind {
             CLIENT_HELLO => {
                 if !self.has_client_hello {
-                    self.handshake.offer = start.and_then(ClientOffer::parse);
+                    self.handshake.offer = start.and_then(ClientOffer::parse).map(Arc::new);
                     if start.is_some() && self.handshake.offer.is_none() {
                         self.reject(ConnectionSide::Client);
                         return;
@@ -314,7 +326,7 @@ impl HandshakeObserver {
         let handshake = &mut self.handshake;
         let start = message.start.as_deref().unwrap_or_default();
         match message.kind {
-            CERTIFICATE => handshake.certificates = certificates(start),
+            CERTIFICATE => handshake.certificates = certificates(start).into(),
             SERVER_KEY_EXCHANGE => {
                 if let Some(selected) = &mut handshake.selected
                     && let Some(parameters) = KeyExchangeParameters::of(selected.cipher_suite)

@@ -27,17 +27,21 @@ pub(crate) struct Message {
 #[derive(Debug, Clone)]
 pub(crate) enum MessageReader {
     Header(Partial<HEADER_BYTES>),
-    Start {
-        kind: u8,
-        length: usize,
-        start: Vec<u8>,
-        wanted: usize,
-    },
+    Start(Box<MessageStart>),
     Rest {
-        left: usize,
+        left: u32,
     },
     /// It is not known where the next message begins.
     Lost,
+}
+
+/// A message whose start is not complete.
+#[derive(Debug, Clone)]
+pub(crate) struct MessageStart {
+    kind: u8,
+    length: usize,
+    start: Vec<u8>,
+    wanted: usize,
 }
 
 impl MessageReader {
@@ -50,9 +54,10 @@ impl MessageReader {
                     let [kind, high, middle, low] = header.take(input)?;
                     let length = u32::from_be_bytes([0, high, middle, low]) as usize;
                     let wanted = wanted(kind, length).min(length);
-                    *self = Self::Start { kind, length, start: Vec::new(), wanted };
+                    *self = Self::Start(Box::new(MessageStart { kind, length, start: Vec::new(), wanted }));
                 }
-                Self::Start { kind, length, start, wanted } => {
+                Self::Start(message) => {
+                    let MessageStart { kind, length, start, wanted } = &mut **message;
                     let (now, rest) = input.split_at(input.len().min(*wanted - start.len()));
                     *input = rest;
                     start.extend_from_slice(now);
@@ -64,10 +69,10 @@ impl MessageReader {
                     return Some(Message { kind, length, start: Some(start) });
                 }
                 Self::Rest { left } => {
-                    let skipped = input.len().min(*left);
+                    let skipped = input.len().min(*left as usize);
                     *input = &input[skipped..];
-                    if skipped < *left {
-                        *left -= skipped;
+                    *left -= skipped as u32;
+                    if *left > 0 {
                         return None;
                     }
                     *self = Self::default();
@@ -85,10 +90,11 @@ impl MessageReader {
         let before = std::mem::replace(self, Self::Lost);
         let count = usize::try_from(count).unwrap_or(usize::MAX);
         let (cut, left) = match before {
-            Self::Start { kind, length, start, .. } => {
+            Self::Start(message) => {
+                let MessageStart { kind, length, start, .. } = *message;
                 (Some(Message { kind, length, start: None }), length - start.len())
             }
-            Self::Rest { left } => (None, left),
+            Self::Rest { left } => (None, left as usize),
             Self::Header(_) | Self::Lost => return None,
         };
         if let Some(left) = left.checked_sub(count) {
@@ -101,8 +107,17 @@ impl MessageReader {
         matches!(self, Self::Lost)
     }
 
+    /// Allocated memory.
+    pub(crate) fn heap_bytes(&self) -> usize {
+        match self {
+            Self::Start(message) => size_of::<MessageStart>() + message.start.capacity(),
+            _ => 0,
+        }
+    }
+
+    /// The length of a message has three bytes.
     fn rest(left: usize) -> Self {
-        if left == 0 { Self::default() } else { Self::Rest { left } }
+        if left == 0 { Self::default() } else { Self::Rest { left: left as u32 } }
     }
 }
 

@@ -129,7 +129,7 @@ fn what_a_client_offers() {
     assert_eq!(offer.key_shares, [KeyShare { group: Group::P384.into(), bytes: 97 }]);
     assert!(!offer.has_server_name && !offer.offers_session);
     let older = observe(&of_version(SslVersion::TLS1_2)).handshake.offer.unwrap();
-    assert_eq!((older.version, older.key_shares), (0x0303, Vec::new()));
+    assert_eq!((older.version, &older.key_shares), (0x0303, &Vec::new()));
 }
 
 #[test]
@@ -413,8 +413,8 @@ fn grease_is_not_offered() {
         &mut Vec::new(),
     );
     let offer = observer.handshake().offer.clone().unwrap();
-    assert_eq!((offer.version, offer.suites), (0x0304, vec![0x1301]));
-    assert_eq!((offer.groups, offer.signatures), (vec![Group::X25519.into()], vec![RSA_PSS_SHA256]));
+    assert_eq!((offer.version, &offer.suites), (0x0304, &vec![0x1301]));
+    assert_eq!((&offer.groups, &offer.signatures), (&vec![Group::X25519.into()], &vec![RSA_PSS_SHA256]));
     assert_eq!(offer.key_shares, [KeyShare { group: Group::X25519.into(), bytes: 2 }]);
 }
 
