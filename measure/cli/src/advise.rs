@@ -12,7 +12,7 @@ use ciphertoll_stats::cost::{CostModel, Load, SessionQueries};
 use crate::arguments::{AdviseArguments, LoadArguments};
 use crate::ascii::on_screen;
 use crate::failure::Failure;
-use crate::observed::ObservedServer;
+use crate::observed::{ObservedServer, keep_engines};
 use crate::output::print_document;
 use crate::predict::{load_for, require_profiles};
 use crate::progress::tell;
@@ -92,24 +92,6 @@ fn count(
     let load = server_load::read(&name, url, &passwords, arguments.interval.duration())?;
     let sentence = format!("{name}: {}", server_load::describe(&load));
     Ok(Counted { load, sentence, url: url.clone() })
-}
-
-/// Leaves only configurations of engines like this one in the model.
-pub(crate) fn keep_engines(
-    model: &mut CostModel,
-    run: &str,
-    engine: Engine,
-    is_like: impl Fn(Engine) -> bool,
-) -> Result<(), Failure> {
-    model.profiles.retain(|profile| is_like(profile.treatment.server.engine));
-    if model.profiles.is_empty() {
-        let name = engine.display_name();
-        return Err(Failure::usage(format!(
-            "{run} has no {name}; measure one: ciphertoll run calibrate --server {}",
-            engine.label()
-        )));
-    }
-    Ok(())
 }
 
 /// Takes from the server what the command line does not say.

@@ -12,7 +12,6 @@ use ciphertoll_stats::advice::{ConnectionShares, Today, TransportToday};
 use ciphertoll_stats::cost::{Cores, CostModel, Load, MissingTerm, Profile, SessionQueries};
 use ciphertoll_stats::{Estimate, RunFacts};
 
-use crate::advise::keep_engines;
 use crate::arguments::{LoadArguments, ObservedArguments};
 use crate::failure::Failure;
 
@@ -231,6 +230,24 @@ impl ObservedServer {
     }
 }
 
+/// Leaves only configurations of engines like this one in the model.
+pub(crate) fn keep_engines(
+    model: &mut CostModel,
+    run: &str,
+    engine: Engine,
+    is_like: impl Fn(Engine) -> bool,
+) -> Result<(), Failure> {
+    model.profiles.retain(|profile| is_like(profile.treatment.server.engine));
+    if model.profiles.is_empty() {
+        let name = engine.display_name();
+        return Err(Failure::usage(format!(
+            "{run} has no {name}; measure one: ciphertoll run calibrate --server {}",
+            engine.label()
+        )));
+    }
+    Ok(())
+}
+
 /// The first server of a run that speaks this protocol.
 fn server_of<'a>(model: &'a CostModel, protocol: &str) -> Option<&'a ServerLevel> {
     let mut servers = model.profiles.iter().map(|profile| &profile.treatment.server);
@@ -268,7 +285,10 @@ fn transports(encryption: &[Encryption]) -> Vec<(TransportToday, u64)> {
                 let full = seen.connections.saturating_sub(seen.resumed);
                 vec![(of(Resumption::Never), full), (of(Resumption::Always), seen.resumed)]
             }
-            EncryptionKind::TlsFailed | EncryptionKind::Gss | EncryptionKind::Unknown => {
+            EncryptionKind::Rejected
+            | EncryptionKind::TlsFailed
+            | EncryptionKind::Gss
+            | EncryptionKind::Unknown => {
                 vec![(TransportToday::Other, seen.connections)]
             }
         })

@@ -5,7 +5,8 @@ use ciphertoll_wire::passive::{
 };
 use ciphertoll_wire::tls::{Capture, HandshakeObserver, Stage, TlsEvent, TlsHandshake};
 
-use crate::times::StepTimes;
+use crate::memory::{SharedValues, allocated, own_bytes};
+use crate::times::{SeenAt, StepTimes};
 use crate::turns::{Turn, Turns, overhead_bytes};
 
 /// What is known of a connection.
@@ -29,12 +30,17 @@ pub(crate) struct ObservedConnection {
     pub(crate) is_lost: bool,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct Tls {
     observer: HandshakeObserver,
     /// Present once the handshake is complete.
     turns: Option<Turns>,
     overhead_bytes: u32,
+    /// Who sent the first encrypted alert, of those behind which nothing useful can have come.
+    hidden_alert: Option<ConnectionSide>,
+    has_server_sent: bool,
+    /// Whether the offer and the certificates have been compared with those of other connections.
+    is_shared: [bool; 2],
 }
 
 /// How a connection began, where it did not begin with TLS.
@@ -107,6 +113,30 @@ impl ObservedConnection {
         self.tls.as_ref().map(|tls| tls.observer.handshake())
     }
 
+    /// Whether the server ended a TLS 1.3 handshake by an encrypted alert: its first record behind the client's Finished, before
+    /// any of the client's, has an alert's length.
+    #[must_use]
+    pub(crate) fn has_hidden_server_alert(&self) -> bool {
+        self.tls.as_ref().is_some_and(|tls| tls.hidden_alert == Some(ConnectionSide::Server))
+    }
+
+    /// Whether the client has not got as far as to its login.
+    #[must_use]
+    pub(crate) fn is_incomplete(&self) -> bool {
+        self.is_from_beginning && !self.times.login_started.is_known() && self.opening != Opening::Gss
+    }
+
+    /// Allocated memory, without what other connections share.
+    #[must_use]
+    pub(crate) fn heap_bytes(&self) -> usize {
+        let tls = self.tls.as_ref().map_or(0, |tls| {
+            allocated(size_of::<Tls>()) + tls.observer.heap_bytes() + own_bytes(tls.observer.handshake())
+        });
+        let conversation = self.conversation.heap_bytes();
+        tls + allocated(conversation)
+            + self.login.as_ref().map_or(0, |method| allocated(method.label().len()))
+    }
+
     /// Whether all that is needed of it was captured and understood.
     #[must_use]
     pub(crate) fn is_whole(&self) -> bool {
@@ -124,7 +154,7 @@ impl ObservedConnection {
     #[must_use]
     pub(crate) fn has_completed_handshake(&self) -> bool {
         let is_established = self.handshake().is_some_and(|handshake| handshake.stage == Stage::Established);
-        is_established || self.times.client_finished.is_some() && self.times.server_finished.is_some()
+        is_established || self.times.client_finished.is_known() && self.times.server_finished.is_known()
     }
 
     #[must_use]
@@ -141,11 +171,17 @@ impl ObservedConnection {
     /// Whether the client got as far as to be able to send queries.
     #[must_use]
     pub(crate) fn is_logged_in(&self) -> bool {
-        self.times.logged_in.is_some() || self.queries > 0
+        self.times.logged_in.is_known() || self.queries > 0
     }
 
     /// The next bytes of one side, in order.
-    pub(crate) fn read(&mut self, side: ConnectionSide, content: Content<'_>, time_ns: u64) {
+    pub(crate) fn read(
+        &mut self,
+        side: ConnectionSide,
+        content: Content<'_>,
+        time_ns: u64,
+        shared: &mut SharedValues,
+    ) {
         self.bytes[side as usize] += match content {
             Content::Bytes(bytes) => bytes.len() as u64,
             Content::Missing(missing) => missing,
@@ -160,24 +196,45 @@ impl ObservedConnection {
         }
         if let Some(content) = tls.filter(|content| !content.is_empty()) {
             self.read_tls(side, content, time_ns);
+            self.share(shared);
+        }
+    }
+
+    /// The end: of MongoDB, only the end tells what the last messages were.
+    pub(crate) fn finish(&mut self) {
+        let is_mongodb = self.protocol() == Some(DatabaseProtocol::MongoDb);
+        if !is_mongodb || self.is_logged_in() || self.refused.is_some() {
+            return;
+        }
+        match &self.tls {
+            // Without authentication nothing follows the driver's first command, such as on connections that monitor a server.
+            None if self.login.is_none() => self.times.logged_in = self.times.last_login,
+            None => {}
+            Some(tls) => match tls.turns.as_ref().map(Turns::last) {
+                Some(Turn::LoggedIn) => self.times.logged_in = self.times.last_login,
+                Some(Turn::Query) => self.queries += 1,
+                _ => {}
+            },
         }
     }
 
     fn event(&mut self, event: Event, time_ns: u64) {
         let times = &mut self.times;
         match event {
-            Event::Greeting => times.greeting = Some(time_ns),
+            Event::Greeting => times.greeting = SeenAt::new(time_ns),
             Event::TlsRefused => self.opening = Opening::TlsRefused,
             Event::GssEncryption => self.opening = Opening::Gss,
             Event::Cancel => self.opening = Opening::Cancel,
-            Event::LoginStarted => times.login_started = times.login_started.or(Some(time_ns)),
+            Event::LoginStarted => times.login_started.set_first(time_ns),
             Event::Login(method) => self.login = Some(method),
-            Event::LoggedIn => times.logged_in = Some(time_ns),
+            Event::LoginAnswer => times.last_login = SeenAt::new(time_ns),
+            // If the client's first query shows it, it has been so since the server's last answer.
+            Event::LoggedIn => times.logged_in = times.last_login.or(SeenAt::new(time_ns)),
             Event::Query => {
                 self.queries += 1;
-                times.first_query = times.first_query.or(Some(time_ns));
+                times.first_query.set_first(time_ns);
             }
-            Event::Answer => times.first_answer = times.first_answer.or(Some(time_ns)),
+            Event::Answer => times.first_answer.set_first(time_ns),
             Event::Refused(code) => self.refused = Some(code),
             Event::Lost => self.is_lost = true,
             Event::Terminate | Event::Compressed => {}
@@ -186,9 +243,7 @@ impl ObservedConnection {
 
     fn read_tls(&mut self, side: ConnectionSide, content: Content<'_>, time_ns: u64) {
         let protocol = self.conversation.protocol();
-        let tls = self.tls.get_or_insert_with(|| {
-            Box::new(Tls { observer: HandshakeObserver::new(), turns: None, overhead_bytes: 0 })
-        });
+        let tls = self.tls.get_or_insert_with(Box::default);
         let mut events = Vec::new();
         let mut sink = |event| events.push(event);
         match (side, content) {
@@ -206,23 +261,32 @@ impl ObservedConnection {
         }
     }
 
+    fn share(&mut self, shared: &mut SharedValues) {
+        let Some(tls) = &mut self.tls else { return };
+        let handshake = tls.observer.handshake_mut();
+        if !tls.is_shared[0] && handshake.offer.is_some() {
+            tls.is_shared[0] = true;
+            shared.share_offer(handshake);
+        }
+        if !tls.is_shared[1] && !handshake.certificates.is_empty() {
+            tls.is_shared[1] = true;
+            shared.share_certificates(handshake);
+        }
+    }
+
     fn tls_event(&mut self, event: TlsEvent, protocol: Option<DatabaseProtocol>, time_ns: u64) {
         let Some(tls) = &mut self.tls else { return };
         match event {
-            TlsEvent::ClientHello => {
-                self.times.client_hello = self.times.client_hello.or(Some(time_ns));
+            TlsEvent::ClientHello => self.times.client_hello.set_first(time_ns),
+            TlsEvent::Finished(ConnectionSide::Client) => {
+                self.times.client_finished = SeenAt::new(time_ns);
             }
-            TlsEvent::Finished(ConnectionSide::Client) => self.times.client_finished = Some(time_ns),
-            TlsEvent::Finished(ConnectionSide::Server) => self.times.server_finished = Some(time_ns),
+            TlsEvent::Finished(ConnectionSide::Server) => {
+                self.times.server_finished = SeenAt::new(time_ns);
+            }
             TlsEvent::ServerHello | TlsEvent::HelloRetry => {}
             TlsEvent::ApplicationData { from, bytes } => {
-                let turns = tls.turns.get_or_insert_with(|| {
-                    let selected = tls.observer.handshake().selected;
-                    let overhead = selected.and_then(|tls| overhead_bytes(tls.version, tls.cipher_suite));
-                    tls.overhead_bytes = overhead.unwrap_or(0);
-                    Turns::new(protocol)
-                });
-                let turn = turns.record(from, u32::from(bytes).saturating_sub(tls.overhead_bytes));
+                let turn = tls.application_data(from, u32::from(bytes), protocol);
                 self.turn(turn, from, time_ns);
             }
         }
@@ -230,24 +294,50 @@ impl ObservedConnection {
 
     fn turn(&mut self, turn: Turn, side: ConnectionSide, time_ns: u64) {
         let times = &mut self.times;
-        if side == ConnectionSide::Client {
-            times.login_started = times.login_started.or(Some(time_ns));
+        if side == ConnectionSide::Client && turn != Turn::Alert {
+            times.login_started.set_first(time_ns);
         }
         match turn {
             // Until a query begins, each answer may be the login's last.
-            Turn::Goes if side == ConnectionSide::Server && times.first_query.is_none() => {
-                times.last_login = Some(time_ns);
+            Turn::Goes if side == ConnectionSide::Server && !times.first_query.is_known() => {
+                times.last_login = SeenAt::new(time_ns);
             }
-            Turn::Goes => {}
-            Turn::LoggedIn => times.logged_in = Some(time_ns),
+            Turn::Goes | Turn::Alert => {}
+            Turn::LoggedIn => times.logged_in = SeenAt::new(time_ns),
             Turn::Query => {
                 self.queries += 1;
-                times.first_query = times.first_query.or(Some(time_ns));
+                times.first_query.set_first(time_ns);
                 times.logged_in = times.logged_in.or(times.last_login);
             }
-            Turn::Answer => {
-                times.first_answer = times.first_answer.or(Some(time_ns));
+            Turn::SecondQuery => {
+                self.queries += 2;
+                times.first_query.set_first(time_ns);
             }
+            Turn::Answer => times.first_answer.set_first(time_ns),
         }
+    }
+}
+
+impl Tls {
+    fn application_data(
+        &mut self,
+        from: ConnectionSide,
+        bytes: u32,
+        protocol: Option<DatabaseProtocol>,
+    ) -> Turn {
+        let selected = self.observer.handshake().selected;
+        let turns = self.turns.get_or_insert_with(|| {
+            let overhead = selected.and_then(|tls| overhead_bytes(tls.version, tls.cipher_suite));
+            self.overhead_bytes = overhead.unwrap_or(0);
+            Turns::new(protocol)
+        });
+        let turn = turns.record(from, bytes.saturating_sub(self.overhead_bytes));
+        // Up to TLS 1.2, alerts are no application data.
+        let may_end_handshake = from == ConnectionSide::Client || !self.has_server_sent;
+        if turn == Turn::Alert && may_end_handshake {
+            self.hidden_alert = self.hidden_alert.or(Some(from));
+        }
+        self.has_server_sent |= from == ConnectionSide::Server;
+        turn
     }
 }

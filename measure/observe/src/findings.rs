@@ -3,61 +3,149 @@
 use std::net::{IpAddr, SocketAddr};
 
 use ciphertoll_wire::passive::{AuthMethod, PasswordOnWire};
+use ciphertoll_wire::tls::NamedGroup;
 
+use crate::names;
 use crate::observation::{Encryption, EncryptionKind, FindingKind, ObservedFinding, Pair};
+use crate::words::counted;
 
 /// Browsers and auditors warn a month before.
 const CERTIFICATE_WARNING_DAYS: i64 = 30;
-/// NIST SP 800-131A.
-const MIN_RSA_BITS: u32 = 2048;
+/// NIST SP 800-131A, for RSA and for Diffie-Hellman with integers.
+const MIN_BITS: u32 = 2048;
+const RESUMED_QUERIES: u64 = 3;
 
 /// The findings of all pairs, the worst first; of the same kind, in the order of the pairs.
 #[must_use]
 pub(crate) fn findings(pairs: &[Pair]) -> Vec<ObservedFinding> {
-    let mut all: Vec<_> = pairs.iter().flat_map(of_pair).collect();
+    let at = |pair: &Pair, found: &Found| ObservedFinding {
+        kind: found.kind,
+        client: pair.client.clone(),
+        server: pair.server.clone(),
+        seen: found.seen(),
+        todo: found.todo.to_owned(),
+    };
+    let mut all: Vec<_> =
+        pairs.iter().flat_map(|pair| of_pair(pair).into_iter().map(move |found| at(pair, &found))).collect();
     all.sort_by_key(|finding| finding.kind);
     all
 }
 
-fn of_pair(pair: &Pair) -> Vec<ObservedFinding> {
-    let found = passwords(pair)
+/// The same findings, with one for all clients of a server that have the same: from whom, to which server, what, and what to do.
+#[must_use]
+pub(crate) fn merged(pairs: &[Pair]) -> Vec<MergedFinding> {
+    let mut all: Vec<(Found, &str, Vec<&str>)> = Vec::new();
+    for pair in pairs {
+        for found in of_pair(pair) {
+            let same = |(other, server, _): &&mut (Found, &str, Vec<&str>)| {
+                *server == pair.server && other.kind == found.kind && other.words == found.words
+            };
+            if let Some((other, _, clients)) = all.iter_mut().find(same) {
+                other.count = other.count.plus(found.count);
+                clients.push(&pair.client);
+            } else {
+                all.push((found, &pair.server, vec![&pair.client]));
+            }
+        }
+    }
+    all.sort_by_key(|(found, ..)| found.kind);
+    let merge = |(found, server, clients): (Found, &str, Vec<&str>)| MergedFinding {
+        from: match &clients[..] {
+            [client] => (*client).to_owned(),
+            _ => counted(clients.len() as u64, "client"),
+        },
+        server: server.to_owned(),
+        seen: found.seen(),
+        todo: found.todo,
+    };
+    all.into_iter().map(merge).collect()
+}
+
+/// A finding on all clients of a server.
+pub(crate) struct MergedFinding {
+    /// A client, or how many.
+    pub(crate) from: String,
+    pub(crate) server: String,
+    pub(crate) seen: String,
+    pub(crate) todo: &'static str,
+}
+
+/// A finding of one pair.
+#[derive(Clone, Debug)]
+struct Found {
+    kind: FindingKind,
+    count: FoundCount,
+    /// What follows the count.
+    words: String,
+    todo: &'static str,
+}
+
+/// Of what, and how many.
+#[derive(Clone, Copy, Debug)]
+enum FoundCount {
+    /// It is said of the server.
+    None,
+    Logins(u64),
+    Connections(u64),
+    /// So many of all.
+    Of(u64, u64),
+}
+
+impl FoundCount {
+    fn plus(self, other: Self) -> Self {
+        match (self, other) {
+            (Self::Logins(own), Self::Logins(more)) => Self::Logins(own + more),
+            (Self::Connections(own), Self::Connections(more)) => Self::Connections(own + more),
+            (Self::Of(own, all), Self::Of(more, all_more)) => Self::Of(own + more, all + all_more),
+            _ => self,
+        }
+    }
+}
+
+impl Found {
+    fn seen(&self) -> String {
+        let count = match self.count {
+            FoundCount::None => return self.words.clone(),
+            FoundCount::Logins(count) => counted(count, "login"),
+            FoundCount::Connections(count) => counted(count, "connection"),
+            FoundCount::Of(count, all) if count == all => counted(all, "connection"),
+            FoundCount::Of(count, all) => format!("{count} of {}", counted(all, "connection")),
+        };
+        format!("{count} {}", self.words)
+    }
+}
+
+fn of_pair(pair: &Pair) -> Vec<Found> {
+    passwords(pair)
         .into_iter()
         .chain(not_encrypted(pair))
         .chain(pair.encryption.iter().flat_map(of_encryption))
         .chain(failures(pair))
         .chain(not_resumed(pair))
-        .chain(not_post_quantum(pair));
-    let at = |(kind, seen, todo): Found| ObservedFinding {
-        kind,
-        client: pair.client.clone(),
-        server: pair.server.clone(),
-        seen,
-        todo: todo.to_owned(),
-    };
-    found.map(at).collect()
+        .chain(not_post_quantum(pair))
+        .collect()
 }
-
-type Found = (FindingKind, String, &'static str);
 
 fn passwords(pair: &Pair) -> Vec<Found> {
     if is_local(pair) {
         return Vec::new();
     }
     let found = pair.logins.iter().filter_map(|login| {
-        let (method, times) = (&login.method, logins(login.connections));
-        Some(match AuthMethod::named(method.as_bytes()).password() {
+        let method = &login.method;
+        let (kind, words, todo) = match AuthMethod::named(method.as_bytes()).password() {
             PasswordOnWire::Clear => (
                 FindingKind::PasswordInClear,
-                format!("{times} sent the password in clear ({method}), without encryption"),
+                format!("sent the password in clear ({method}), without encryption"),
                 "require TLS on the server, and change these passwords: whoever could listen has them",
             ),
             PasswordOnWire::WeakHash => (
                 FindingKind::PasswordWeaklyHashed,
-                format!("{times} sent a weak hash of the password ({method}), without encryption"),
+                format!("sent a weak hash of the password ({method}), without encryption"),
                 "require TLS on the server, and change to a method with a slow hash or a signature: scram-sha-256, caching_sha2_password, parsec",
             ),
             PasswordOnWire::Proof | PasswordOnWire::None | PasswordOnWire::Unknown => return None,
-        })
+        };
+        Some(Found { kind, count: FoundCount::Logins(login.connections), words, todo })
     });
     found.collect()
 }
@@ -81,7 +169,8 @@ fn not_encrypted(pair: &Pair) -> Option<Found> {
         } else {
             "require TLS on the server (hostssl, require_secure_transport) and in the clients"
         };
-        (FindingKind::NotEncrypted, format!("{} without encryption{why}", connections(all)), todo)
+        let words = format!("without encryption{why}");
+        Found { kind: FindingKind::NotEncrypted, count: FoundCount::Connections(all), words, todo }
     })
 }
 
@@ -89,68 +178,105 @@ fn of_encryption(encryption: &Encryption) -> Vec<Found> {
     if encryption.kind != EncryptionKind::Tls {
         return Vec::new();
     }
+    negotiated(encryption)
+        .into_iter()
+        .chain(of_certificate(encryption))
+        .chain(key_shares(encryption))
+        .collect()
+}
+
+/// What was selected, and should not be.
+fn negotiated(encryption: &Encryption) -> Vec<Found> {
     let mut found = Vec::new();
-    let times = connections(encryption.connections);
+    let mut add = |kind, words, todo| {
+        let count = FoundCount::Connections(encryption.connections);
+        found.push(Found { kind, count, words, todo });
+    };
     let version = encryption.version.as_deref().unwrap_or_default();
     if matches!(version, "tls1.0" | "tls1.1") {
         let todo = "allow TLS 1.2 and 1.3 only: RFC 8996 forbids what is older";
-        found.push((FindingKind::ObsoleteVersion, format!("{times} with {version}"), todo));
+        add(FindingKind::ObsoleteVersion, format!("with {version}"), todo);
     }
     let suite = encryption.suite.as_deref().unwrap_or_default();
-    if suite.starts_with("TLS_RSA_WITH_") {
+    if let Some(weakness) = names::weakness(suite) {
+        let todo = "allow suites with AES-GCM or ChaCha20-Poly1305 only, on the server";
+        add(FindingKind::WeakSuite, format!("with a weak suite ({suite}): {weakness}"), todo);
+    }
+    if !names::has_forward_secrecy(suite) {
         let todo = "allow suites with ECDHE only: whoever gets the server's key can read what was recorded";
-        found.push((
-            FindingKind::NoForwardSecrecy,
-            format!("{times} without forward secrecy ({suite})"),
-            todo,
-        ));
+        add(FindingKind::NoForwardSecrecy, format!("without forward secrecy ({suite})"), todo);
     }
-    if let Some(certificate) = &encryption.certificate {
-        let rsa_bits = certificate.key.strip_prefix("rsa").and_then(|bits| bits.parse::<u32>().ok());
-        if rsa_bits.is_some_and(|bits| bits < MIN_RSA_BITS) {
-            let seen = format!("the server's certificate has a key of {}", certificate.key);
-            found.push((
-                FindingKind::WeakKey,
-                seen,
-                "replace it by P-256, or by RSA with at least 2048 bits",
-            ));
-        }
-        if certificate.days_left < CERTIFICATE_WARNING_DAYS {
-            let seen = match certificate.days_left {
-                ..0 => format!("the server's certificate expired on {}", certificate.not_after),
-                days => {
-                    format!("the server's certificate expires in {days} days, on {}", certificate.not_after)
-                }
-            };
-            found.push((FindingKind::CertificateExpires, seen, "renew it"));
-        }
-    }
-    if encryption.hello_retries > 0 {
-        let group = encryption.group.as_deref().unwrap_or("another group");
-        let seen = format!(
-            "{} of {times} took a round trip more: the server wants {group}",
-            encryption.hello_retries
-        );
-        found.push((FindingKind::HelloRetry, seen, "let clients send a key share of this group first"));
-    } else if encryption.unused_key_shares > 0 && encryption.group.is_some() {
-        let group = encryption.group.as_deref().unwrap_or_default();
-        let count = encryption.unused_key_shares;
-        let seen = format!(
-            "{count} of {times} computed a key share that the server did not use: it selected {group}"
-        );
-        found.push((
-            FindingKind::UnusedKeyShare,
-            seen,
-            "upgrade the server's TLS library, or let clients offer this group first",
-        ));
+    let prime_bits =
+        encryption.group.as_deref().and_then(|group| group.strip_prefix("dhe")?.parse::<u32>().ok());
+    if let Some(bits) = prime_bits.filter(|bits| *bits < MIN_BITS) {
+        let todo = "allow suites with ECDHE only, or give the server a prime of at least 2048 bits";
+        add(FindingKind::WeakGroup, format!("with a key exchange over a prime of only {bits} bits"), todo);
     }
     found
 }
 
+fn of_certificate(encryption: &Encryption) -> Vec<Found> {
+    let Some(certificate) = &encryption.certificate else { return Vec::new() };
+    let mut found = Vec::new();
+    let mut add = |kind, words, todo| found.push(Found { kind, count: FoundCount::None, words, todo });
+    let rsa_bits = certificate.key.strip_prefix("rsa").and_then(|bits| bits.parse::<u32>().ok());
+    if rsa_bits.is_some_and(|bits| bits < MIN_BITS) {
+        let words = format!("the server's certificate has a key of {}", certificate.key);
+        add(FindingKind::WeakKey, words, "replace it by P-256, or by RSA with at least 2048 bits");
+    }
+    if certificate.days_left < CERTIFICATE_WARNING_DAYS {
+        let day = &certificate.not_after;
+        let words = match u64::try_from(certificate.days_left) {
+            Err(_) => format!("the server's certificate expired on {day}"),
+            Ok(0) => format!("the server's certificate expires today, on {day}"),
+            Ok(days) => format!("the server's certificate expires in {}, on {day}", counted(days, "day")),
+        };
+        add(FindingKind::CertificateExpires, words, "renew it");
+    }
+    found
+}
+
+/// What the client computes for a key exchange that the server does not want.
+fn key_shares(encryption: &Encryption) -> Option<Found> {
+    let (all, group) = (encryption.connections, encryption.group.as_deref());
+    if encryption.hello_retries > 0 {
+        let group = group.unwrap_or("another group");
+        return Some(Found {
+            kind: FindingKind::HelloRetry,
+            count: FoundCount::Of(encryption.hello_retries, all),
+            words: format!("took a round trip more: the server wants {group}"),
+            todo: "let clients send a key share of this group first",
+        });
+    }
+    let is_tls_1_3 = encryption.version.as_deref() == Some("tls1.3");
+    let (words, todo) = match group {
+        // TLS 1.2 has none.
+        _ if !is_tls_1_3 => (
+            "computed a key share for TLS 1.3, and the server selected an older version, which has none"
+                .to_owned(),
+            "switch TLS 1.3 on in the server: its handshake takes a round trip less, too",
+        ),
+        Some(group) => (
+            format!("computed a key share that the server did not use: it selected {group}"),
+            "upgrade the server's TLS library, or let clients offer this group first",
+        ),
+        None => return None,
+    };
+    let count = FoundCount::Of(encryption.unused_key_shares, all);
+    (encryption.unused_key_shares > 0).then_some(Found {
+        kind: FindingKind::UnusedKeyShare,
+        count,
+        words,
+        todo,
+    })
+}
+
 fn failures(pair: &Pair) -> Vec<Found> {
-    let found = pair.failures.iter().map(|failure| {
-        let seen = format!("{} failed: {}", connections(failure.connections), failure.reason);
-        (FindingKind::HandshakesFail, seen, "see the client's and the server's log")
+    let found = pair.failures.iter().map(|failure| Found {
+        kind: FindingKind::HandshakesFail,
+        count: FoundCount::Connections(failure.connections),
+        words: format!("failed: {}", failure.reason),
+        todo: "see the client's and the server's log",
     });
     found.collect()
 }
@@ -160,36 +286,31 @@ fn not_resumed(pair: &Pair) -> Option<Found> {
     let tls = |encryption: &Encryption| encryption.kind == EncryptionKind::Tls;
     let (all, resumed) =
         (sum(pair, tls), pair.encryption.iter().map(|encryption| encryption.resumed).sum::<u64>());
-    let few_queries = pair.queries.as_ref().is_some_and(|queries| queries.median <= 3);
-    (all > 1 && resumed == 0 && few_queries).then(|| {
-        let seen =
-            format!("{} for a few queries each, none of which resumed a TLS session", connections(all));
-        (
-            FindingKind::NotResumed,
-            seen,
-            "pool connections in the application, or by the sidecar: ciphertoll advise says what it saves",
-        )
+    let few_queries = pair.queries.as_ref().is_some_and(|queries| queries.median <= RESUMED_QUERIES);
+    (all > 1 && resumed == 0 && few_queries).then(|| Found {
+        kind: FindingKind::NotResumed,
+        count: FoundCount::Connections(all),
+        words: "for a few queries each, none of which resumed a TLS session".to_owned(),
+        todo: "pool connections in the application, or by the sidecar: ciphertoll advise says what it saves",
     })
 }
 
 fn not_post_quantum(pair: &Pair) -> Option<Found> {
     let classical = |encryption: &Encryption| {
         let group = encryption.group.as_deref();
-        encryption.kind == EncryptionKind::Tls && group.is_none_or(|group| !group.contains("mlkem"))
+        encryption.kind == EncryptionKind::Tls && !group.is_some_and(NamedGroup::is_post_quantum)
     };
     let all = sum(pair, classical);
-    let offered = pair
-        .encryption
-        .iter()
-        .any(|encryption| encryption.offered_groups.iter().any(|group| group.contains("mlkem")));
+    let mut offers = pair.encryption.iter().flat_map(|encryption| &encryption.offered_groups);
+    let offered = offers.any(|group| NamedGroup::is_post_quantum(group));
     (all > 0).then(|| {
         let offer = if offered { "; the client offers one" } else { "" };
-        let seen = format!("{} without a post-quantum key exchange{offer}", connections(all));
-        (
-            FindingKind::NotPostQuantum,
-            seen,
-            "upgrade the TLS libraries of both ends: OpenSSL 3.5 has X25519MLKEM768",
-        )
+        Found {
+            kind: FindingKind::NotPostQuantum,
+            count: FoundCount::Connections(all),
+            words: format!("without a post-quantum key exchange{offer}"),
+            todo: "upgrade the TLS libraries of both ends: OpenSSL 3.5 has X25519MLKEM768",
+        }
     })
 }
 
@@ -199,12 +320,4 @@ fn sum(pair: &Pair, filter: impl Fn(&Encryption) -> bool) -> u64 {
         .filter(|encryption| filter(encryption))
         .map(|encryption| encryption.connections)
         .sum()
-}
-
-fn connections(count: u64) -> String {
-    if count == 1 { "1 connection".to_owned() } else { format!("{count} connections") }
-}
-
-fn logins(count: u64) -> String {
-    if count == 1 { "1 login".to_owned() } else { format!("{count} logins") }
 }

@@ -80,7 +80,7 @@ pub enum PacketDirection {
 /// Why a frame has no TCP segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Skipped {
-    /// A fragment of an IP packet.
+    /// A fragment of an IP packet that has TCP.
     Fragment,
     /// Not IP, or not TCP.
     OtherProtocol,
@@ -222,13 +222,11 @@ fn ip_payload<'a>(frame: &Frame<'a>, offset: usize) -> Result<IpPayload<'a>, Ski
         LaxHeaderSliceError::Content(_) => Skipped::Malformed,
     })?;
     let payload = packet.payload();
-    if payload.fragmented {
-        return Err(Skipped::Fragment);
-    }
     match stopped {
         Some((HeaderSliceError::Len(_), _)) => return Err(Skipped::Truncated),
         Some((HeaderSliceError::Content(_), _)) => return Err(Skipped::Malformed),
         None if payload.ip_number != IpNumber::TCP => return Err(Skipped::OtherProtocol),
+        None if payload.fragmented => return Err(Skipped::Fragment),
         None => {}
     }
     let stated = match &packet {

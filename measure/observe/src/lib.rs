@@ -2,8 +2,8 @@
 //! encrypted, what a connect takes, how many queries follow, and what to change.
 //!
 //! Data flows one way: [`Capture`] yields frames, [`segment`] finds the TCP segment in each, `observer` gives it to its
-//! connection, `stream` puts the bytes of each direction in order, and `connection` reads them with `wire::passive` and
-//! `wire::tls`. `tally` counts connections that ended; [`Observation`] is what is printed.
+//! connection, a `flow`. There, segments that acknowledge bytes which have not come are `waiting`, `stream` puts the bytes of each
+//! direction in order, and `connection` reads them with `wire::passive` and `wire::tls`. `tally` counts connections that ended; [`Observation`] is what is printed.
 //!
 //! # Where to change what
 //!
@@ -16,10 +16,14 @@ mod certificate;
 mod connection;
 mod cost;
 mod cyclonedx;
+mod distribution;
+mod endpoints;
 mod error;
 mod findings;
+mod flow;
 mod frame;
 mod load;
+mod memory;
 mod names;
 mod observation;
 mod observer;
@@ -29,6 +33,8 @@ mod tally;
 mod text;
 mod times;
 mod turns;
+mod waiting;
+mod words;
 
 pub use capture::Capture;
 pub use cyclonedx::cyclonedx;
@@ -38,7 +44,7 @@ pub use load::ObservedLoad;
 pub use observation::{
     Bytes, Certificate, Connections, Encryption, EncryptionKind, Estimated, FailureCount, FindingKind,
     Observation, ObservedFinding, Pair, PairCost, PathShare, PhaseTime, PlainLogin, Quantiles, Queries,
-    Share, SidecarSaving,
+    Share, SidecarSaving, SkippedFrames,
 };
 pub use observer::Ports;
 pub use read::{SourceEnd, Watch};

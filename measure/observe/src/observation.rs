@@ -15,6 +15,12 @@ pub struct Observation {
     /// From the first to the last segment of a database connection.
     pub seconds: f64,
     pub segments: u64,
+    /// The ports that were looked at, each with its protocol: `5432=postgres`.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub ports: Vec<String>,
+    /// Frames that could not be read.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub skipped: Option<SkippedFrames>,
     /// Packets that the kernel dropped, as the capture reports; all counts are then lower bounds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub dropped: Option<u64>,
@@ -22,10 +28,36 @@ pub struct Observation {
     pub truncated: bool,
     /// Connections that were no longer followed because there were too many.
     pub evicted: u64,
+    /// Connections of further pairs: there were too many pairs.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub uncounted: u64,
     /// Those that cost most first.
     pub pairs: Vec<Pair>,
     /// The worst first.
     pub findings: Vec<ObservedFinding>,
+}
+
+/// Frames that have no TCP segment that could be read, by the reason.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct SkippedFrames {
+    /// Of a link type that is not known.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub unknown_link_types: u64,
+    /// The last of these link types, by its number in capture files.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub link_type: Option<u32>,
+    /// Fragments of IP packets with TCP.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub fragments: u64,
+    /// With a header that is cut by the snap length.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub truncated: u64,
+    /// With a header that contradicts itself.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub malformed: u64,
+    /// Not IP, or not TCP: nothing of a database is missing.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub other_protocols: u64,
 }
 
 /// The connections from one client address to one server.
@@ -37,14 +69,17 @@ pub struct Pair {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub protocol: Option<String>,
     pub connections: Connections,
-    pub connects_per_s: f64,
+    /// Over the time from the first to the last segment of all pairs. A few connects have no rate.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub connects_per_s: Option<f64>,
     pub bytes: Bytes,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub round_trip_ms: Option<Quantiles>,
     /// From SYN to the server's answer that ends the login, as the client sees it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub connect_ms: Option<Quantiles>,
-    /// The phases of a connect, by the names of reports.
+    /// The phases of a connect, by the names of reports. `client` is what the client does between them: on each connection these
+    /// add up to the connect. Their medians need not.
     pub phases: Vec<PhaseTime>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub queries: Option<Queries>,
@@ -196,6 +231,9 @@ pub enum EncryptionKind {
     None,
     /// Nothing is encrypted, because the server refused TLS.
     Refused,
+    /// Nothing was encrypted, and the connection ended before the client sent anything secret: for example, because the server
+    /// requires TLS.
+    Rejected,
     /// A TLS handshake that was completed.
     Tls,
     /// A TLS handshake that was not completed.
@@ -265,12 +303,19 @@ pub enum FindingKind {
     PasswordWeaklyHashed,
     NotEncrypted,
     ObsoleteVersion,
+    WeakSuite,
     NoForwardSecrecy,
     WeakKey,
+    WeakGroup,
     CertificateExpires,
     HandshakesFail,
     HelloRetry,
     UnusedKeyShare,
     NotResumed,
     NotPostQuantum,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde's signature")]
+fn is_zero(count: &u64) -> bool {
+    *count == 0
 }

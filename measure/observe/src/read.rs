@@ -2,13 +2,14 @@
 
 use std::io::Read;
 
+use ciphertoll_wire::passive::DatabaseProtocol;
 use jiff::Timestamp;
 
 use crate::capture::Capture;
 use crate::error::CaptureError;
 use crate::findings::findings;
-use crate::frame::{Frame, segment};
-use crate::observation::Observation;
+use crate::frame::{Frame, Skipped, segment};
+use crate::observation::{Observation, SkippedFrames};
 use crate::observer::{Observer, Ports};
 use crate::tally::Tally;
 
@@ -16,6 +17,7 @@ use crate::tally::Tally;
 pub struct Watch {
     observer: Observer,
     tally: Tally,
+    skipped: SkippedFrames,
 }
 
 /// What a source says of itself at its end.
@@ -32,31 +34,50 @@ pub struct SourceEnd {
 impl Watch {
     #[must_use]
     pub fn new(ports: Ports) -> Self {
-        Self { observer: Observer::new(ports), tally: Tally::default() }
+        Self { observer: Observer::new(ports), tally: Tally::default(), skipped: SkippedFrames::default() }
     }
 
     pub fn frame(&mut self, frame: &Frame<'_>) {
-        let Self { observer, tally } = self;
-        if let Ok(segment) = segment(frame) {
-            observer.segment(&segment, |endpoints, connection| tally.add(endpoints, &connection));
+        let Self { observer, tally, skipped } = self;
+        match segment(frame) {
+            Ok(segment) => {
+                observer.segment(&segment, |endpoints, connection| tally.add(endpoints, &connection));
+            }
+            Err(Skipped::Fragment) => skipped.fragments += 1,
+            Err(Skipped::OtherProtocol) => skipped.other_protocols += 1,
+            Err(Skipped::Truncated) => skipped.truncated += 1,
+            Err(Skipped::Malformed) => skipped.malformed += 1,
+            Err(Skipped::UnknownLinkType(number)) => {
+                skipped.unknown_link_types += 1;
+                skipped.link_type = Some(number);
+            }
         }
     }
 
     /// The end: connections that are still open are counted, too.
     #[must_use]
     pub fn finish(mut self, source: SourceEnd) -> Observation {
-        let Self { observer, tally } = &mut self;
+        let Self { observer, tally, skipped } = &mut self;
         observer.finish(|endpoints, connection| tally.add(endpoints, &connection));
         let counts = observer.counts;
         let first_ns = counts.first_ns.unwrap_or(counts.last_ns);
         #[expect(clippy::cast_precision_loss, reason = "a duration")]
         let seconds = counts.last_ns.saturating_sub(first_ns) as f64 / 1e9;
         let pairs = tally.pairs(seconds);
+        let port = |(number, protocol): (&u16, &Option<DatabaseProtocol>)| match protocol {
+            Some(protocol) => format!("{number}={}", protocol.label()),
+            None => number.to_string(),
+        };
+        let mut ports: Vec<_> = observer.ports().iter().collect();
+        ports.sort();
         Observation {
             source: source.name,
             began_at: counts.first_ns.and_then(rfc3339),
             seconds,
             segments: counts.segments,
+            ports: ports.into_iter().map(port).collect(),
+            skipped: Some(*skipped).filter(|skipped| *skipped != SkippedFrames::default()),
+            uncounted: tally.uncounted(),
             dropped: Some(source.dropped).filter(|dropped| *dropped > 0),
             truncated: source.truncated,
             evicted: counts.evicted,

@@ -42,6 +42,16 @@ impl Stream {
         Self::default()
     }
 
+    /// A stream whose first byte has this number, if it is known.
+    pub(crate) fn starting_at(next: Option<u32>) -> Self {
+        Self { next, ..Self::default() }
+    }
+
+    /// Allocated memory.
+    pub(crate) fn heap_bytes(&self) -> usize {
+        self.held.as_ref().map_or(0, |held| held.heap_bytes())
+    }
+
     /// Bytes captured again, or captured after they were reported as missing.
     pub fn retransmitted_bytes(&self) -> u64 {
         self.retransmitted_bytes
@@ -77,7 +87,8 @@ impl Stream {
         self.next = Some(self.take(next, part, segment.time_ns, sink));
     }
 
-    /// The peer has acknowledged all bytes before `sequence`. Those not captured so far are reported as missing.
+    /// The peer has acknowledged all bytes before `sequence`. Those not captured so far are reported as missing: `waiting` says
+    /// how long acknowledgements wait for them.
     pub fn acknowledged(&mut self, sequence: u32, time_ns: u64, sink: &mut impl FnMut(Piece<'_>)) {
         let Some(mut next) = self.next else {
             self.next = Some(sequence);
@@ -183,7 +194,7 @@ fn emit(part: Part<'_>, time_ns: u64, sink: &mut impl FnMut(Piece<'_>)) -> u32 {
 }
 
 /// Compares sequence numbers, which wrap around (RFC 9293, section 3.4).
-fn is_before(sequence: u32, other: u32) -> bool {
+pub(crate) fn is_before(sequence: u32, other: u32) -> bool {
     sequence.wrapping_sub(other).cast_signed() < 0
 }
 

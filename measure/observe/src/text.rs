@@ -1,58 +1,85 @@
 //! The first screen: a pair per line, then what to change.
 
-use std::fmt::Write as _;
+use crate::findings::merged;
+use crate::observation::{Encryption, EncryptionKind, Observation, Pair, PairCost, Quantiles, SkippedFrames};
+use crate::words::{counted, grouped};
 
-use crate::observation::{
-    Encryption, EncryptionKind, Observation, ObservedFinding, Pair, PairCost, Quantiles,
-};
-
-/// Lines for pairs and for findings, such that all fits on a screen of 25 lines.
-const MAX_PAIRS: usize = 5;
-const MAX_FINDINGS: usize = 4;
-/// A rate of fewer says nothing.
-const FEW_CONNECTS: u64 = 5;
+const MAX_LINES: usize = 25;
+/// The part of the screen that pairs have if there are many pairs and many findings.
+const PAIR_LINES: usize = 10;
+const FINDINGS_HEADING: &str = "what to change, the worst first:";
 
 /// What a person reads first: at most 25 lines.
 #[must_use]
 pub fn first_screen(observation: &Observation) -> String {
-    let mut text = String::new();
     let begun: u64 = observation.pairs.iter().map(|pair| pair.connections.begun).sum();
-    let _ = writeln!(
-        text,
+    let mut lines = vec![format!(
         "{}: {} in {}, {}",
         observation.source,
         counted(begun, "new connection"),
         seconds(observation.seconds),
         counted(observation.segments, "segment"),
-    );
+    )];
     if observation.pairs.is_empty() {
-        text.push_str("no database connection: ports that are looked at are set by --port 5432=postgres,3306=mysql,27017=mongodb\n");
-        return text;
+        lines.push(nothing(observation));
     }
-    for pair in observation.pairs.iter().take(MAX_PAIRS) {
-        add_pair(&mut text, pair);
+    let limits = limits(observation);
+    let pairs: Vec<_> = observation.pairs.iter().map(pair_lines).collect();
+    let findings: Vec<_> = merged(&observation.pairs)
+        .into_iter()
+        .map(|finding| {
+            let head = format!("  {} → {}: {}", finding.from, finding.server, finding.seen);
+            vec![head, format!("    {}", finding.todo)]
+        })
+        .collect();
+    let heading = usize::from(!findings.is_empty());
+    let room = MAX_LINES.saturating_sub(lines.len() + limits.len() + heading);
+    let finding_lines: usize = findings.iter().map(Vec::len).sum();
+    // What one of the two does not need, the other one gets.
+    lines.extend(fitting(pairs, room.saturating_sub(finding_lines).max(PAIR_LINES.min(room)), "pair"));
+    if heading > 0 {
+        lines.push(FINDINGS_HEADING.to_owned());
     }
-    add_rest(&mut text, observation.pairs.len(), MAX_PAIRS, "pair");
-    if !observation.findings.is_empty() {
-        text.push_str("what to change, the worst first:\n");
-    }
-    for finding in observation.findings.iter().take(MAX_FINDINGS) {
-        add_finding(&mut text, finding);
-    }
-    add_rest(&mut text, observation.findings.len(), MAX_FINDINGS, "finding");
-    for limit in limits(observation) {
-        let _ = writeln!(text, "{limit}");
-    }
-    text
+    let room = MAX_LINES.saturating_sub(lines.len() + limits.len());
+    lines.extend(fitting(findings, room, "finding"));
+    lines.extend(limits);
+    lines.truncate(MAX_LINES);
+    lines.join("\n") + "\n"
 }
 
-fn add_pair(text: &mut String, pair: &Pair) {
+/// Blocks of lines, as many as fit, and how many there are more.
+fn fitting(blocks: Vec<Vec<String>>, room: usize, what: &str) -> Vec<String> {
+    let all: usize = blocks.iter().map(Vec::len).sum();
+    // If not all fit, a line says so.
+    let room = if all <= room { room } else { room.saturating_sub(1) };
+    let (mut lines, mut rest) = (Vec::new(), 0);
+    for block in blocks {
+        if rest > 0 || lines.len() + block.len() > room {
+            rest += 1;
+        } else {
+            lines.extend(block);
+        }
+    }
+    if rest > 0 {
+        lines.push(format!("  and {} more: --format json", counted(rest, what)));
+    }
+    lines
+}
+
+fn nothing(observation: &Observation) -> String {
+    let ports = observation.ports.join(",");
+    if ports.is_empty() {
+        return "no database connection on the ports that --port sets".to_owned();
+    }
+    format!("no database connection on these ports: {ports}; --port sets others")
+}
+
+fn pair_lines(pair: &Pair) -> Vec<String> {
     let mut facts = Vec::new();
     if pair.connections.begun > 0 {
-        facts.push(if pair.connections.begun >= FEW_CONNECTS && pair.connects_per_s >= 0.1 {
-            format!("{} connects/s", short(pair.connects_per_s))
-        } else {
-            counted(pair.connections.begun, "connect")
+        facts.push(match pair.connects_per_s.filter(|rate| *rate >= 0.1) {
+            Some(rate) => format!("{} connects/s", short(rate)),
+            None => counted(pair.connections.begun, "connect"),
         });
     }
     if pair.connections.began_before > 0 {
@@ -64,27 +91,17 @@ fn add_pair(text: &mut String, pair: &Pair) {
     }
     facts.extend(pair.encryption.first().map(|most| encryption(most, pair.encryption.len() - 1)));
     let protocol = pair.protocol.as_deref().unwrap_or("unknown protocol");
-    let _ = writeln!(text, "{} → {} ({protocol}): {}", pair.client, pair.server, facts.join(", "));
+    let mut lines = vec![format!("{} → {} ({protocol}): {}", pair.client, pair.server, facts.join(", "))];
     if let Some(connect) = &pair.connect_ms {
         let phases = pair.phases.iter().filter(|phase| phase.phase != "first_query");
         let parts: Vec<_> =
             phases.map(|phase| format!("{} {}", phase_words(&phase.phase), median(&phase.ms))).collect();
-        let _ = writeln!(text, "    a connect takes {} ms: {}", median(connect), parts.join(", "));
+        lines.push(format!("    a connect takes {} ms (medians): {}", median(connect), parts.join(", ")));
     }
     if let Some(cost) = pair.cost.as_ref().and_then(PairCost::words) {
-        let _ = writeln!(text, "    {cost}");
+        lines.push(format!("    {cost}"));
     }
-}
-
-fn add_finding(text: &mut String, finding: &ObservedFinding) {
-    let _ = writeln!(text, "  {} → {}: {}", finding.client, finding.server, finding.seen);
-    let _ = writeln!(text, "    {}", finding.todo);
-}
-
-fn add_rest(text: &mut String, all: usize, shown: usize, what: &str) {
-    if let Some(rest) = all.checked_sub(shown).filter(|rest| *rest > 0) {
-        let _ = writeln!(text, "  and {} more: --format json", counted(rest as u64, what));
-    }
+    lines
 }
 
 fn encryption(most: &Encryption, others: usize) -> String {
@@ -102,6 +119,7 @@ pub fn encryption_words(most: &Encryption) -> String {
     match most.kind {
         EncryptionKind::None => "not encrypted".to_owned(),
         EncryptionKind::Refused => "not encrypted: the server refused TLS".to_owned(),
+        EncryptionKind::Rejected => "ended before a login without encryption".to_owned(),
         EncryptionKind::Gss => "encrypted by GSSAPI".to_owned(),
         EncryptionKind::Unknown => "encryption unknown".to_owned(),
         EncryptionKind::TlsFailed => "no TLS handshake was completed".to_owned(),
@@ -134,13 +152,19 @@ pub fn limits(observation: &Observation) -> Vec<String> {
     }
     if unread > 0 {
         limits.push(format!(
-            "{} could not be read: their queries are not counted",
-            counted(unread, "connection")
+            "{} could not be read: {} queries are not counted",
+            counted(unread, "connection"),
+            if unread == 1 { "its" } else { "their" }
         ));
     }
+    limits.extend(observation.skipped.as_ref().and_then(skipped));
     if observation.evicted > 0 {
         let evicted = counted(observation.evicted, "idle connection");
         limits.push(format!("{evicted} no longer followed: too many were open"));
+    }
+    if observation.uncounted > 0 {
+        let uncounted = counted(observation.uncounted, "connection");
+        limits.push(format!("{uncounted} of further pairs of client and server: too many pairs"));
     }
     if observation.pairs.iter().any(|pair| pair.queries.as_ref().is_some_and(|queries| queries.by_turns)) {
         limits.push(
@@ -149,6 +173,22 @@ pub fn limits(observation: &Observation) -> Vec<String> {
         );
     }
     limits
+}
+
+/// Frames that may have been of a database.
+fn skipped(frames: &SkippedFrames) -> Option<String> {
+    let link_type = frames.link_type.map(|number| format!(" ({number})")).unwrap_or_default();
+    let reasons = [
+        (frames.unknown_link_types, format!("of an unknown link type{link_type}")),
+        (frames.fragments, "of fragmented packets".to_owned()),
+        (frames.truncated, "with a header that the snap length cuts".to_owned()),
+        (frames.malformed, "malformed".to_owned()),
+    ];
+    let seen: Vec<_> = reasons.iter().filter(|(count, _)| *count > 0).collect();
+    let all: u64 = seen.iter().map(|(count, _)| count).sum();
+    let reasons: Vec<_> =
+        seen.iter().map(|(count, reason)| format!("{} {reason}", grouped(*count))).collect();
+    (all > 0).then(|| format!("{} not read: {}", counted(all, "frame"), reasons.join(", ")))
 }
 
 fn phase_words(phase: &str) -> &str {
@@ -177,26 +217,4 @@ fn short(number: f64) -> String {
 
 fn seconds(seconds: f64) -> String {
     format!("{} s", short(seconds))
-}
-
-fn counted(count: u64, what: &str) -> String {
-    let number = grouped(count);
-    match (count, what.strip_suffix('y')) {
-        (1, _) => format!("{number} {what}"),
-        (_, Some(stem)) => format!("{number} {stem}ies"),
-        (_, None) => format!("{number} {what}s"),
-    }
-}
-
-/// `12,345`.
-fn grouped(number: u64) -> String {
-    let digits = number.to_string();
-    let mut grouped = String::new();
-    for (place, digit) in digits.chars().enumerate() {
-        if place > 0 && (digits.len() - place).is_multiple_of(3) {
-            grouped.push(',');
-        }
-        grouped.push(digit);
-    }
-    grouped
 }

@@ -1,53 +1,87 @@
 //! When a connection's steps were seen, and how long its phases took for the client.
 
+use std::num::NonZeroU64;
+
 use ciphertoll_vocabulary::Phase;
 
-/// Times of an observer's clock, in nanoseconds; `None` for what was not seen.
+/// The phases of a connect, which do not overlap.
+pub(crate) const CONNECT_PHASES: [Phase; 5] =
+    [Phase::TcpConnect, Phase::ServerGreeting, Phase::TlsRequest, Phase::TlsHandshake, Phase::Auth];
+
+/// When something was seen, in nanoseconds of the observer's clock, if it was. Takes 8 bytes: there are many of them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct SeenAt(Option<NonZeroU64>);
+
+/// When each step was seen.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct StepTimes {
-    pub(crate) first: u64,
+    /// The last segment.
     pub(crate) last: u64,
-    pub(crate) syn: Option<u64>,
-    pub(crate) syn_ack: Option<u64>,
+    pub(crate) syn: SeenAt,
+    pub(crate) syn_ack: SeenAt,
     /// The third segment, which ends the TCP handshake.
-    pub(crate) ack: Option<u64>,
-    pub(crate) greeting: Option<u64>,
+    pub(crate) ack: SeenAt,
+    pub(crate) greeting: SeenAt,
     /// The client's first payload.
-    pub(crate) request: Option<u64>,
-    pub(crate) client_hello: Option<u64>,
-    pub(crate) client_finished: Option<u64>,
+    pub(crate) request: SeenAt,
+    pub(crate) client_hello: SeenAt,
+    pub(crate) client_finished: SeenAt,
     /// Up to TLS 1.2, where it ends a full handshake.
-    pub(crate) server_finished: Option<u64>,
-    pub(crate) login_started: Option<u64>,
-    /// Inside of TLS: the last answer that may be the login's.
-    pub(crate) last_login: Option<u64>,
-    pub(crate) logged_in: Option<u64>,
-    pub(crate) first_query: Option<u64>,
-    pub(crate) first_answer: Option<u64>,
+    pub(crate) server_finished: SeenAt,
+    pub(crate) login_started: SeenAt,
+    /// The last answer that may be the login's, where only what follows tells.
+    pub(crate) last_login: SeenAt,
+    pub(crate) logged_in: SeenAt,
+    pub(crate) first_query: SeenAt,
+    pub(crate) first_answer: SeenAt,
+}
+
+impl SeenAt {
+    pub(crate) fn new(ns: u64) -> Self {
+        // No clock reaches the number that is taken for none.
+        Self(NonZeroU64::new(!ns))
+    }
+
+    pub(crate) fn ns(self) -> Option<u64> {
+        self.0.map(|inverted| !inverted.get())
+    }
+
+    pub(crate) fn is_known(self) -> bool {
+        self.0.is_some()
+    }
+
+    pub(crate) fn or(self, other: Self) -> Self {
+        Self(self.0.or(other.0))
+    }
+
+    /// Keeps the first time.
+    pub(crate) fn set_first(&mut self, ns: u64) {
+        *self = self.or(Self::new(ns));
+    }
 }
 
 impl StepTimes {
     /// The round trip between client and server: from SYN to the ACK of the answer, wherever the observer is between them.
     #[must_use]
     pub(crate) fn round_trip_ns(&self) -> Option<u64> {
-        self.ack?.checked_sub(self.syn?)
+        self.ack.ns()?.checked_sub(self.syn.ns()?)
     }
 
     /// How long a phase took for the client. What the server sends reaches it later than the observer, by the part of the
     /// round trip that lies between them.
     #[must_use]
     pub(crate) fn phase_ns(&self, phase: Phase) -> Option<u64> {
-        let to_client_and_back = self.ack?.checked_sub(self.syn_ack?)?;
-        let by_server = |until: Option<u64>, from: Option<u64>| {
-            Some(until?.checked_sub(from?)?.saturating_add(to_client_and_back))
-        };
-        let by_client = |until: Option<u64>, from: Option<u64>| until?.checked_sub(from?);
+        let to_client_and_back = self.client_way_ns()?;
+        let by_client = |until: SeenAt, from: SeenAt| until.ns()?.checked_sub(from.ns()?);
+        let by_server =
+            |until: SeenAt, from: SeenAt| Some(by_client(until, from)?.saturating_add(to_client_and_back));
+        // TLS from the first byte needs no request. The client goes on without TLS if the server refuses it.
+        let after_request = self.client_hello.or(self.login_started);
         match phase {
             Phase::TcpConnect => self.round_trip_ns(),
             Phase::ServerGreeting => by_server(self.greeting, self.ack),
-            // TLS from the first byte needs no request.
-            Phase::TlsRequest if self.greeting.is_none() && self.request != self.client_hello => {
-                by_client(self.client_hello, self.request)
+            Phase::TlsRequest if !self.greeting.is_known() && self.request != after_request => {
+                by_client(after_request, self.request)
             }
             Phase::TlsHandshake => {
                 let full = by_server(self.server_finished, self.client_hello);
@@ -62,8 +96,20 @@ impl StepTimes {
     /// From the first segment to the server's answer that ends the login, as the client sees it.
     #[must_use]
     pub(crate) fn connect_ns(&self) -> Option<u64> {
-        let to_client_and_back = self.ack?.checked_sub(self.syn_ack?)?;
-        Some(self.logged_in?.checked_sub(self.syn?)?.saturating_add(to_client_and_back))
+        let to_client_and_back = self.client_way_ns()?;
+        Some(self.logged_in.ns()?.checked_sub(self.syn.ns()?)?.saturating_add(to_client_and_back))
+    }
+
+    /// The rest of the connect: what the client does between the phases.
+    #[must_use]
+    pub(crate) fn client_ns(&self) -> Option<u64> {
+        let of_phases: u64 = CONNECT_PHASES.into_iter().filter_map(|phase| self.phase_ns(phase)).sum();
+        Some(self.connect_ns()?.saturating_sub(of_phases))
+    }
+
+    /// From the observer to the client and back.
+    fn client_way_ns(&self) -> Option<u64> {
+        self.ack.ns()?.checked_sub(self.syn_ack.ns()?)
     }
 }
 
@@ -75,7 +121,8 @@ mod tests {
     fn phases_are_those_of_the_client_wherever_the_observer_is() {
         // A round trip of 10; the client's steps at 0, 10 (ACK, hello), 20 + 3 (Finished and login), 33 + 3 (ready).
         let at = |to_client: u64| {
-            let (client, server) = (|time: u64| Some(time + to_client), |time: u64| Some(time - to_client));
+            let client = |time: u64| SeenAt::new(time + to_client);
+            let server = |time: u64| SeenAt::new(time - to_client);
             StepTimes {
                 syn: client(0),
                 syn_ack: server(10),
@@ -94,6 +141,34 @@ mod tests {
             assert_eq!(times.phase_ns(Phase::TlsHandshake), Some(13));
             assert_eq!(times.phase_ns(Phase::Auth), Some(13));
             assert_eq!(times.connect_ns(), Some(36));
+            assert_eq!(times.client_ns(), Some(0));
         }
+    }
+
+    #[test]
+    fn the_phases_and_the_clients_own_time_are_the_whole_connect() {
+        let times = StepTimes {
+            syn: SeenAt::new(0),
+            syn_ack: SeenAt::new(10),
+            ack: SeenAt::new(11),
+            // A request for TLS that is refused; the client thinks for 4, and begins its login.
+            request: SeenAt::new(15),
+            login_started: SeenAt::new(26),
+            logged_in: SeenAt::new(40),
+            ..StepTimes::default()
+        };
+        assert_eq!(times.phase_ns(Phase::TlsRequest), Some(11));
+        let phases: u64 = CONNECT_PHASES.into_iter().filter_map(|phase| times.phase_ns(phase)).sum();
+        assert_eq!((times.client_ns(), times.connect_ns()), (Some(4), Some(41)));
+        assert_eq!(phases + 4, 41);
+    }
+
+    #[test]
+    fn any_time_is_kept_and_none_is_none() {
+        assert_eq!(SeenAt::default().ns(), None);
+        assert_eq!(
+            [0, 7, u64::MAX - 1].map(|ns| SeenAt::new(ns).ns()),
+            [Some(0), Some(7), Some(u64::MAX - 1)]
+        );
     }
 }

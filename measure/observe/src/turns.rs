@@ -57,10 +57,14 @@ enum LoginProgress {
 pub(crate) enum Turn {
     /// Nothing new.
     Goes,
+    /// An alert: no message.
+    Alert,
     /// The server's answer that ends the login.
     LoggedIn,
     /// The client begins another turn.
     Query,
+    /// The client begins another turn. The one before was taken for one of the login, and was a query.
+    SecondQuery,
     /// The server begins to answer a turn.
     Answer,
 }
@@ -75,7 +79,10 @@ impl Turns {
     /// The next record; `bytes` is its length before encryption.
     pub(crate) fn record(&mut self, side: ConnectionSide, bytes: u32) -> Turn {
         let is_finished = self.last.is_none() && FINISHED_BYTES.contains(&bytes);
-        if bytes <= MAX_ALERT_BYTES || (side == ConnectionSide::Client && is_finished) {
+        if bytes <= MAX_ALERT_BYTES {
+            return Turn::Alert;
+        }
+        if side == ConnectionSide::Client && is_finished {
             return Turn::Goes;
         }
         match side {
@@ -89,15 +96,21 @@ impl Turns {
             return Turn::Goes;
         }
         let follows_answer = self.last.replace(ConnectionSide::Client).is_some();
+        let mut was_query = false;
         if follows_answer && self.login == LoginProgress::Turn {
-            self.end_login_turn();
+            was_query = self.was_query();
+            self.end_login_turn(bytes);
         }
         if self.login == LoginProgress::MayContinue {
             let continues = MYSQL_SWITCHED_BYTES.contains(&bytes);
             self.login = if continues { LoginProgress::Turn } else { LoginProgress::Done };
         }
         (self.client_bytes, self.server_bytes, self.longest_bytes) = (bytes, 0, 0);
-        if self.login == LoginProgress::Done && bytes != TERMINATE_BYTES { Turn::Query } else { Turn::Goes }
+        match self.login {
+            LoginProgress::Done if was_query => Turn::SecondQuery,
+            LoginProgress::Done if bytes != TERMINATE_BYTES => Turn::Query,
+            _ => Turn::Goes,
+        }
     }
 
     fn server(&mut self, bytes: u32) -> Turn {
@@ -118,8 +131,26 @@ impl Turns {
         if begins && self.login == LoginProgress::Done { Turn::Answer } else { Turn::Goes }
     }
 
-    /// The client sends again: what did the server's answer mean?
-    fn end_login_turn(&mut self) {
+    /// What the last turn was, if nothing follows it and the login did not end before: with MongoDB, only the end tells.
+    pub(crate) fn last(&self) -> Turn {
+        let is_answered = self.last == Some(ConnectionSide::Server);
+        match self.login {
+            LoginProgress::Turn if is_answered && self.was_query() => Turn::Query,
+            // Without authentication the login is the driver's first message.
+            LoginProgress::Turn if is_answered && self.answered == 1 => Turn::LoggedIn,
+            _ => Turn::Goes,
+        }
+    }
+
+    /// Whether the last turn, which was taken for one of the login, cannot have been one: MongoDB's driver sends its first message,
+    /// and then those of SASL, if it authenticates at all.
+    fn was_query(&self) -> bool {
+        let is_sasl = is_sasl(self.client_bytes) && is_sasl(self.longest_bytes);
+        self.protocol == Some(DatabaseProtocol::MongoDb) && self.answered > 1 && !is_sasl
+    }
+
+    /// The client sends again, so many bytes: what did the server's answer mean?
+    fn end_login_turn(&mut self, client_bytes: u32) {
         let goes_on = match self.protocol {
             Some(DatabaseProtocol::Postgres) => self.answered < MAX_LOGIN_TURNS,
             Some(DatabaseProtocol::MySql) if self.server_bytes == MYSQL_FULL_AUTH_BYTES => true,
@@ -127,12 +158,8 @@ impl Turns {
                 self.login = LoginProgress::MayContinue;
                 return;
             }
-            // The driver's first message; then SASL's, which are of a typical length on both sides.
             Some(DatabaseProtocol::MongoDb) => {
-                let is_sasl = [self.client_bytes, self.longest_bytes]
-                    .iter()
-                    .all(|bytes| MONGODB_SASL_BYTES.contains(bytes));
-                self.answered < MAX_LOGIN_TURNS && (self.answered <= 1 || is_sasl)
+                self.answered < MAX_LOGIN_TURNS && !self.was_query() && is_sasl(client_bytes)
             }
             Some(DatabaseProtocol::MySql) | None => false,
         };
@@ -140,6 +167,10 @@ impl Turns {
             self.login = LoginProgress::Done;
         }
     }
+}
+
+fn is_sasl(bytes: u32) -> bool {
+    MONGODB_SASL_BYTES.contains(&bytes)
 }
 
 /// What encryption adds to a record's content: `None` if that depends on the content (CBC).
@@ -163,59 +194,4 @@ pub(crate) fn overhead_bytes(version: u16, suite: u16) -> Option<u32> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use ConnectionSide::{Client, Server};
-
-    /// The number of queries that have an answer.
-    fn queries(protocol: DatabaseProtocol, records: &[(ConnectionSide, u32)]) -> usize {
-        let mut turns = Turns::new(Some(protocol));
-        records.iter().filter(|(side, bytes)| turns.record(*side, *bytes) == Turn::Query).count()
-    }
-
-    const SCRAM: [(ConnectionSide, u32); 6] =
-        [(Client, 40), (Server, 24), (Client, 55), (Server, 101), (Client, 109), (Server, 430)];
-
-    #[test]
-    fn the_messages_of_a_login_are_no_queries_on_postgres() {
-        let query = [(Client, 30), (Server, 60), (Server, 300)];
-        let end = [(Client, 5)];
-        let all = [&SCRAM[..], &query, &query, &end].concat();
-        assert_eq!(queries(DatabaseProtocol::Postgres, &all), 2);
-        let trusted = [&[(Client, 40), (Server, 400)][..], &query, &end].concat();
-        assert_eq!(queries(DatabaseProtocol::Postgres, &trusted), 1);
-    }
-
-    #[test]
-    fn tickets_and_other_plugins_are_no_queries_on_mysql() {
-        let query = [(Client, 13), (Server, 60)];
-        let tickets = [(Server, 255), (Server, 255)];
-        for login in [
-            vec![(Client, 190), (Server, 11)],
-            vec![(Client, 52), (Server, 233), (Server, 233), (Client, 190), (Server, 11)],
-            vec![(Client, 190), (Server, 255), (Server, 255), (Server, 11)],
-            vec![(Client, 190), (Server, 6), (Client, 20), (Server, 11)],
-            vec![(Client, 190), (Server, 47), (Client, 24), (Server, 11)],
-            vec![(Client, 190), (Server, 47), (Client, 36), (Server, 6), (Client, 20), (Server, 11)],
-            // An OK that reports changes of the session is as long as a request for another plugin.
-            vec![(Client, 190), (Server, 60)],
-        ] {
-            let all = [&tickets[..], &login, &query, &query, &[(Client, 5)]].concat();
-            assert_eq!(queries(DatabaseProtocol::MySql, &all), 2, "{login:?}");
-        }
-    }
-
-    #[test]
-    fn what_is_sent_before_an_answer_is_one_turn() {
-        let pipelined = [&SCRAM[..], &[(Client, 30), (Client, 30), (Server, 60), (Server, 60)]].concat();
-        assert_eq!(queries(DatabaseProtocol::Postgres, &pipelined), 1);
-    }
-
-    #[test]
-    fn only_block_ciphers_hide_the_length_of_their_content() {
-        assert_eq!(overhead_bytes(0x0304, 0x1301), Some(17));
-        assert_eq!(overhead_bytes(0x0303, 0xc02f), Some(24));
-        assert_eq!(overhead_bytes(0x0303, 0xcca8), Some(16));
-        assert_eq!(overhead_bytes(0x0303, 0xc013), None);
-    }
-}
+mod tests;

@@ -204,6 +204,7 @@ fn protocol_label(encryption: &Encryption) -> Option<String> {
         EncryptionKind::Gss => Some("gssapi".to_owned()),
         EncryptionKind::None
         | EncryptionKind::Refused
+        | EncryptionKind::Rejected
         | EncryptionKind::TlsFailed
         | EncryptionKind::Unknown => None,
     }

@@ -1,5 +1,7 @@
 //! Buffered out-of-order segments, sorted by sequence number and without overlap.
 
+use crate::memory::allocated;
+
 /// Larger than any segment. Keeps the offsets of buffered segments below 2^32.
 const MAX_PAYLOAD_BYTES: u32 = 1 << 30;
 
@@ -67,6 +69,14 @@ impl Held {
 
     pub(super) fn segments(&self) -> usize {
         self.segments.len()
+    }
+
+    /// Allocated memory.
+    pub(super) fn heap_bytes(&self) -> usize {
+        let captured = self.segments.iter().map(|segment| allocated(segment.captured.capacity()));
+        allocated(size_of::<Self>())
+            + allocated(self.segments.capacity() * size_of::<HeldSegment>())
+            + captured.sum::<usize>()
     }
 
     /// The first sequence number.

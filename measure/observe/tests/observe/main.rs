@@ -4,10 +4,15 @@
 
 mod captures;
 mod cyclonedx;
+mod exchange;
+mod failures;
 mod files;
 mod frames;
 mod hostile;
+mod memory;
 mod observations;
 mod packets;
 mod properties;
+mod reordered;
+mod screens;
 mod streams;

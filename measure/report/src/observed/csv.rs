@@ -2,7 +2,7 @@
 //! value that does not apply is empty, never 0. Columns that begin with `pair_` repeat in all rows of a pair.
 
 use ciphertoll_model::Phase;
-use ciphertoll_observe::{Certificate, Encryption, Observation, Pair, Quantiles};
+use ciphertoll_observe::{Certificate, Encryption, Estimated, Observation, Pair, PairCost, Quantiles};
 use serde::Serialize;
 
 use crate::csv::line;
@@ -37,6 +37,7 @@ fn columns() -> Vec<ObservedColumn> {
     columns.extend(phase_columns());
     columns.extend(encryption_columns());
     columns.extend(certificate_columns());
+    columns.extend(cost_columns());
     columns
 }
 
@@ -53,7 +54,7 @@ fn pair_columns() -> Vec<ObservedColumn> {
         of_pair("pair_connections_failed", |pair| {
             pair.failures.iter().map(|failure| failure.connections).sum::<u64>().to_string()
         }),
-        of_pair("pair_connects_per_s", |pair| pair.connects_per_s.to_string()),
+        of_pair("pair_connects_per_s", |pair| optional(pair.connects_per_s)),
         of_pair("pair_client_bytes", |pair| pair.bytes.by_client.to_string()),
         of_pair("pair_server_bytes", |pair| pair.bytes.by_server.to_string()),
         of_pair("pair_queries_counted_by", |pair| {
@@ -112,6 +113,28 @@ fn encryption_columns() -> Vec<ObservedColumn> {
         of_kind("unused_key_shares", |kind| kind.unused_key_shares.to_string()),
         of_kind("client_certificates", |kind| optional(kind.client_certificates)),
     ]
+}
+
+/// What connections cost by the cost model of a run, with 95 % intervals.
+fn cost_columns() -> Vec<ObservedColumn> {
+    let estimates: [(&str, fn(&PairCost) -> Option<Estimated>); 4] = [
+        ("pair_cost_cores", |cost| cost.cores),
+        ("pair_encryption_cores", |cost| cost.encryption_cores),
+        ("pair_sidecar_saves_cores", |cost| cost.sidecar?.cores),
+        ("pair_sidecar_saves_connect_ms", |cost| cost.sidecar?.connect_ms),
+    ];
+    let limits: [(&str, fn(Estimated) -> Option<f64>); 3] =
+        [("", |found| Some(found.value)), ("_low", |found| found.low), ("_high", |found| found.high)];
+    let mut columns: Vec<ObservedColumn> = Vec::new();
+    for (name, estimate) in estimates {
+        for (suffix, limit) in limits {
+            let of = move |pair: &Pair, _: Option<&Encryption>| {
+                optional(pair.cost.as_ref().and_then(estimate).and_then(limit))
+            };
+            columns.push((format!("{name}{suffix}"), Box::new(of)));
+        }
+    }
+    columns
 }
 
 fn certificate_columns() -> Vec<ObservedColumn> {

@@ -1,13 +1,10 @@
 //! The table of pairs of a client and a server.
 
-use ciphertoll_observe::{Observation, Pair, Quantiles, encryption_words};
+use ciphertoll_observe::{Estimated, Observation, Pair, Quantiles, SidecarSaving, encryption_words};
 
 use super::words::{place_of, rest};
 use crate::number::{count, plural, significant};
 use crate::view::{Column, ColumnKind, Section, Table, TableEntry, clean};
-
-/// The rate of fewer connects says nothing.
-const FEW_CONNECTS: u64 = 5;
 
 /// A column of the table.
 struct PairFigure {
@@ -25,7 +22,7 @@ const fn described(heading: &'static str, of: fn(&Pair) -> Option<TableEntry>) -
 }
 
 /// The columns, in their order. One that no pair has is not shown.
-const FIGURES: [PairFigure; 8] = [
+const FIGURES: [PairFigure; 11] = [
     described("protocol", |pair| Some(TableEntry::text(clean(pair.protocol.as_deref()?)))),
     described("encryption of most", |pair| {
         let most = pair.encryption.first()?;
@@ -41,8 +38,7 @@ const FIGURES: [PairFigure; 8] = [
         Some(TableEntry::new([kind.to_owned(), besides.collect::<Vec<_>>().join("; ")]))
     }),
     figure("new\nconnections", |pair| {
-        let is_rate = pair.connections.begun >= FEW_CONNECTS;
-        let rate = is_rate.then(|| format!("{} /s", significant(pair.connects_per_s)));
+        let rate = pair.connects_per_s.map(|rate| format!("{} /s", significant(rate)));
         Some(TableEntry::new([count(pair.connections.begun)].into_iter().chain(rate)))
     }),
     figure("began\nbefore", |pair| {
@@ -57,6 +53,9 @@ const FIGURES: [PairFigure; 8] = [
     }),
     figure("connect\nms", |pair| pair.connect_ms.as_ref().map(time)),
     figure("round trip\nms", |pair| pair.round_trip_ms.as_ref().map(time)),
+    figure("cost\ncores", |pair| pair.cost.as_ref()?.cores.as_ref().map(estimated)),
+    figure("sidecar saves\ncores", |pair| saving(pair)?.cores.as_ref().map(estimated)),
+    figure("sidecar saves\nms per connect", |pair| saving(pair)?.connect_ms.as_ref().map(estimated)),
     figure("failed", |pair| {
         let failed: u64 = pair.failures.iter().map(|failure| failure.connections).sum();
         (failed > 0).then(|| TableEntry::text(count(failed)))
@@ -78,6 +77,17 @@ pub(crate) fn section(observation: &Observation, most: usize) -> Section {
         table: (!pairs.is_empty()).then(|| Table::new("client → server", columns, pairs.iter().map(row))),
         notes: rest(observation.pairs.len(), pairs.len(), "pair").into_iter().collect(),
     }
+}
+
+fn saving(pair: &Pair) -> Option<&SidecarSaving> {
+    pair.cost.as_ref()?.sidecar.as_ref()
+}
+
+/// The value over its 95 % interval.
+fn estimated(found: &Estimated) -> TableEntry {
+    let limits = found.low.zip(found.high);
+    let limits = limits.map(|(low, high)| format!("{} to {}", significant(low), significant(high)));
+    TableEntry::new([significant(found.value)].into_iter().chain(limits))
 }
 
 /// The median over the 95th percentile.

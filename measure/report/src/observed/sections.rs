@@ -63,6 +63,7 @@ fn kind(encryption: &Encryption) -> String {
     match encryption.kind {
         EncryptionKind::None => "none".to_owned(),
         EncryptionKind::Refused => "none: the server refused TLS".to_owned(),
+        EncryptionKind::Rejected => "none, and ended before a login".to_owned(),
         EncryptionKind::Tls => version,
         EncryptionKind::TlsFailed => format!("{version}, handshake not completed"),
         EncryptionKind::Gss => "GSSAPI".to_owned(),

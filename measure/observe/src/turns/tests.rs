@@ -1,0 +1,84 @@
+//! Turns of logins and of queries.
+
+use super::*;
+use ConnectionSide::{Client, Server};
+
+/// The number of queries that have an answer.
+fn queries(protocol: DatabaseProtocol, records: &[(ConnectionSide, u32)]) -> usize {
+    let mut turns = Turns::new(Some(protocol));
+    let count = |(side, bytes): &(ConnectionSide, u32)| match turns.record(*side, *bytes) {
+        Turn::Query => 1,
+        Turn::SecondQuery => 2,
+        _ => 0,
+    };
+    records.iter().map(count).sum()
+}
+
+const SCRAM: [(ConnectionSide, u32); 6] =
+    [(Client, 40), (Server, 24), (Client, 55), (Server, 101), (Client, 109), (Server, 430)];
+
+#[test]
+fn the_messages_of_a_login_are_no_queries_on_postgres() {
+    let query = [(Client, 30), (Server, 60), (Server, 300)];
+    let end = [(Client, 5)];
+    let all = [&SCRAM[..], &query, &query, &end].concat();
+    assert_eq!(queries(DatabaseProtocol::Postgres, &all), 2);
+    let trusted = [&[(Client, 40), (Server, 400)][..], &query, &end].concat();
+    assert_eq!(queries(DatabaseProtocol::Postgres, &trusted), 1);
+}
+
+#[test]
+fn tickets_and_other_plugins_are_no_queries_on_mysql() {
+    let query = [(Client, 13), (Server, 60)];
+    let tickets = [(Server, 255), (Server, 255)];
+    for login in [
+        vec![(Client, 190), (Server, 11)],
+        vec![(Client, 52), (Server, 233), (Server, 233), (Client, 190), (Server, 11)],
+        vec![(Client, 190), (Server, 255), (Server, 255), (Server, 11)],
+        vec![(Client, 190), (Server, 6), (Client, 20), (Server, 11)],
+        vec![(Client, 190), (Server, 47), (Client, 24), (Server, 11)],
+        vec![(Client, 190), (Server, 47), (Client, 36), (Server, 6), (Client, 20), (Server, 11)],
+        // An OK that reports changes of the session is as long as a request for another plugin.
+        vec![(Client, 190), (Server, 60)],
+    ] {
+        let all = [&tickets[..], &login, &query, &query, &[(Client, 5)]].concat();
+        assert_eq!(queries(DatabaseProtocol::MySql, &all), 2, "{login:?}");
+    }
+}
+
+#[test]
+fn a_login_is_not_waited_for_without_authentication_on_mongodb() {
+    let hello = [(Client, 380), (Server, 520)];
+    let (short, long) = ([(Client, 70), (Server, 200)], [(Client, 130), (Server, 2_000)]);
+    let sasl = [(Client, 190), (Server, 180), (Client, 220), (Server, 150)];
+    for (login, expected) in [(&[][..], 2), (&sasl, 2)] {
+        for query in [short, long] {
+            let all = [&hello[..], login, &query, &query].concat();
+            assert_eq!(queries(DatabaseProtocol::MongoDb, &all), expected, "{all:?}");
+        }
+    }
+    let last = |records: &[(ConnectionSide, u32)]| {
+        let mut turns = Turns::new(Some(DatabaseProtocol::MongoDb));
+        for (side, bytes) in records {
+            turns.record(*side, *bytes);
+        }
+        turns.last()
+    };
+    assert_eq!(last(&hello), Turn::LoggedIn);
+    assert_eq!(last(&[hello, long].concat()), Turn::Query);
+    assert_eq!(last(&[&hello[..], &sasl].concat()), Turn::Goes);
+}
+
+#[test]
+fn what_is_sent_before_an_answer_is_one_turn() {
+    let pipelined = [&SCRAM[..], &[(Client, 30), (Client, 30), (Server, 60), (Server, 60)]].concat();
+    assert_eq!(queries(DatabaseProtocol::Postgres, &pipelined), 1);
+}
+
+#[test]
+fn only_block_ciphers_hide_the_length_of_their_content() {
+    assert_eq!(overhead_bytes(0x0304, 0x1301), Some(17));
+    assert_eq!(overhead_bytes(0x0303, 0xc02f), Some(24));
+    assert_eq!(overhead_bytes(0x0303, 0xcca8), Some(16));
+    assert_eq!(overhead_bytes(0x0303, 0xc013), None);
+}

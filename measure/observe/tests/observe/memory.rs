@@ -1,0 +1,91 @@
+//! Floods, which must leave real connections counted.
+
+use ciphertoll_wire::passive::ConnectionSide;
+
+use ConnectionSide::{Client, Server};
+
+use crate::exchange::{Exchange, WHOLE, encrypted, finish, flights, plain, recording, watch_frame};
+use crate::packets::{ACK, SYN};
+
+/// More than are followed at a time.
+const FLOOD: u32 = 102_000;
+
+/// The first frames of a connection; `client` is in the addresses and ports of the others.
+fn flood_of(exchange: &Exchange, client: u32) -> Vec<Vec<u8>> {
+    let mut frames = exchange.frames.clone();
+    let [_, network, host, port] = client.to_be_bytes();
+    for frame in &mut frames {
+        let is_client = frame[15] == 1;
+        let (address, ports) = if is_client { (13, 20) } else { (17, 22) };
+        frame[address..address + 2].copy_from_slice(&[network, host]);
+        frame[ports..ports + 2].copy_from_slice(&(20_000 + u16::from(port)).to_be_bytes());
+    }
+    frames
+}
+
+/// Begins a real connection, floods, and ends it.
+fn survives(flood: &Exchange) {
+    let real = plain();
+    let mut watch = real.watch();
+    let mut now = 0;
+    let mut frame = |watch: &mut ciphertoll_observe::Watch, data: &[u8]| {
+        now += 1_000;
+        watch_frame(watch, now, data, data.len());
+    };
+    let (begin, end) = real.frames.split_at(6);
+    for data in begin {
+        frame(&mut watch, data);
+    }
+    for client in 0..FLOOD {
+        for data in flood_of(flood, client) {
+            frame(&mut watch, &data);
+        }
+    }
+    for data in end {
+        frame(&mut watch, data);
+    }
+    let observation = finish(watch);
+    assert!(observation.evicted > 0);
+    let is_real = |queries: &ciphertoll_observe::Queries| queries.max == 2;
+    let found = observation.pairs.iter().find(|pair| pair.queries.as_ref().is_some_and(is_real));
+    assert_eq!(found.map(|pair| &pair.client[..]), Some("10.0.0.1"));
+}
+
+#[test]
+fn a_flood_of_syns_leaves_real_connections_counted() {
+    let mut syn = Exchange::default();
+    syn.segment(Client, SYN, b"");
+    survives(&syn);
+}
+
+#[test]
+fn a_flood_of_client_hellos_leaves_real_connections_counted() {
+    let mut hello = Exchange::default();
+    hello.segment(Client, SYN, b"");
+    hello.segment(Server, SYN | ACK, b"");
+    hello.send(Client, &[0, 0, 0, 8, 4, 0xd2, 0x16, 0x2f]);
+    hello.send(Server, b"S");
+    hello.send(Client, flights(recording!("tls13"))[0].1);
+    survives(&hello);
+}
+
+/// The addresses are invented: they are no clients, and would fill memory.
+#[test]
+fn clients_of_a_flood_of_syns_are_no_pairs_without_end() {
+    let mut syn = Exchange::default();
+    syn.segment(Client, SYN, b"");
+    let mut watch = syn.watch();
+    for client in 0..FLOOD {
+        let data = &flood_of(&syn, client << 8 | client >> 16)[0];
+        watch_frame(&mut watch, u64::from(client), data, data.len());
+    }
+    let observation = finish(watch);
+    assert!(observation.pairs.len() <= 10_000, "{}", observation.pairs.len());
+    assert!(observation.uncounted + observation.evicted > 90_000);
+}
+
+#[test]
+fn an_established_connection_is_still_followed_behind_its_login() {
+    let pair = encrypted(recording!("tls13"), WHOLE).pair();
+    assert_eq!(pair.connections.unread, 0, "{pair:?}");
+}
