@@ -1,4 +1,5 @@
-//! Arbitrary bytes as a capture file, read at once and in portions, with the same frames. Streams get their segments.
+//! Arbitrary bytes as a capture file, read at once and in portions, with the same frames. Streams get their segments, and an
+//! observer of connections gets the frames.
 //!
 //! Input: one byte for the portion size, then the file.
 
@@ -6,7 +7,8 @@ use std::collections::HashMap;
 use std::io::{self, Read};
 use std::net::SocketAddr;
 
-use ciphertoll_observe::{Capture, Content, Piece, Stream, segment};
+use ciphertoll_observe::{Capture, Content, Piece, Ports, SourceEnd, Stream, Watch, first_screen, segment};
+use ciphertoll_wire::passive::DatabaseProtocol;
 
 struct Portions<'a> {
     bytes: &'a [u8],
@@ -49,6 +51,12 @@ fn read(reader: impl Read) -> Reading {
         Ok(capture) => capture,
         Err(error) => return Reading { error: Some(error.to_string()), ..reading },
     };
+    let mut watch = Watch::new(Ports::from([
+        (5432, Some(DatabaseProtocol::Postgres)),
+        (3306, Some(DatabaseProtocol::MySql)),
+        (27017, Some(DatabaseProtocol::MongoDb)),
+        (6432, None),
+    ]));
     let mut directions: HashMap<(SocketAddr, SocketAddr), Direction> = HashMap::new();
     loop {
         let frame = match capture.next_frame() {
@@ -60,6 +68,7 @@ fn read(reader: impl Read) -> Reading {
             }
         };
         reading.frames.push((frame.time_ns, frame.wire_bytes, frame.data.to_vec()));
+        watch.frame(&frame);
         let Ok(segment) = segment(&frame) else { continue };
         assert!(segment.payload.len() <= segment.payload_bytes as usize);
         let Direction { stream, captured, emitted } =
@@ -71,6 +80,8 @@ fn read(reader: impl Read) -> Reading {
             peer.stream.acknowledged(sequence, segment.time_ns, &mut |piece| peer.emitted += bytes_of(piece));
         }
     }
+    let observation = watch.finish(SourceEnd { name: "input".to_owned(), dropped: 0, truncated: false });
+    assert!(first_screen(&observation).lines().count() <= 25);
     for Direction { mut stream, captured, mut emitted } in directions.into_values() {
         stream.finish(0, &mut |piece| emitted += bytes_of(piece));
         assert!(emitted <= captured);
