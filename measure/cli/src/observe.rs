@@ -4,10 +4,10 @@ use std::collections::HashMap;
 use std::fs::File;
 use std::io::{self, Read};
 use std::path::Path;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use ciphertoll_host::privileges;
-use ciphertoll_link::{LiveCapture, MOST_PORTS};
+use ciphertoll_link::{HAND_OVER, LiveCapture, MOST_PORTS};
 use ciphertoll_model::ExitCode;
 use ciphertoll_observe::{Capture, CaptureError, Frame, LinkType, Observation, Ports, SourceEnd, Watch};
 use ciphertoll_record::ObservationDirectory;
@@ -20,15 +20,14 @@ use crate::output::{OutputFile, print_document, print_text};
 use crate::program::watch_signals;
 use crate::progress::tell;
 
-/// Packets that are still read at the end.
-const MOST_LEFT: usize = 10_000;
-
 const NO_RIGHT: &str = "\
 cannot observe: the right to capture packets (CAP_NET_RAW) is missing; run it with sudo, or give the right to the program \
 (setcap cap_net_raw+ep), or read a capture: sudo tcpdump -w - … | ciphertoll observe --pcap -";
 
 /// How often an idle observer looks whether it is to end.
 const LONGEST_WAIT: Duration = Duration::from_millis(200);
+/// At the end, how long the kernel has to hand over what has arrived: many times what it should take.
+const LAST_WAIT: Duration = Duration::from_millis(20 * HAND_OVER.as_millis() as u64);
 
 pub(crate) fn observe(arguments: &ObserveArguments) -> Result<ExitCode, Failure> {
     let ports: Ports = arguments.port.iter().map(|server| (server.port, server.protocol)).collect();
@@ -117,8 +116,10 @@ fn read(path: &Path, ports: Ports) -> Result<Observation, Failure> {
         let file = File::open(path).map_err(|source| CaptureError::Unreadable { path: path.into(), source });
         (name, Box::new(file.map_err(|error| unreadable(&error))?))
     };
+    let watch = Watch::new(ports);
+    confine()?;
     let capture = Capture::from_reader(&name, input).map_err(|error| unreadable(&error))?;
-    Observation::of_capture(&name, capture, ports).map_err(|error| unreadable(&error))
+    watch.read(&name, capture).map_err(|error| unreadable(&error))
 }
 
 /// Watches this machine's interfaces until the time is over, or Ctrl-C.
@@ -126,39 +127,67 @@ fn read(path: &Path, ports: Ports) -> Result<Observation, Failure> {
 fn watch(arguments: &ObserveArguments, ports: Ports) -> Result<Observation, Failure> {
     let interface = arguments.interface.as_deref();
     let mut live = open(interface, &ports)?;
-    let host = |error: io::Error| Failure::new(ExitCode::HostResource, format!("cannot observe: {error}"));
-    // From here on, nothing but the socket is needed.
-    privileges::give_up().map_err(host)?;
-    let interrupt = watch_signals()?;
+    let (mut watch, interrupt) = (Watch::new(ports), watch_signals()?);
+    confine()?;
     let name = interface.map_or_else(|| "all interfaces".to_owned(), |name| format!("interface {name}"));
     let most = arguments.r#for.duration();
     eprintln!("observing {name} for {}; Ctrl-C ends it and prints what was seen", arguments.r#for);
-    let (mut watch, mut packet) = (Watch::new(ports), Vec::new());
     let begun = Instant::now();
-    // What has arrived by the end is read, too; what arrives then is not.
-    let mut left = MOST_LEFT;
+    let mut ending: Option<Ending> = None;
     loop {
-        let is_over = begun.elapsed() >= most || interrupt.ending().is_some();
-        left -= usize::from(is_over);
-        let arrived = live.next(&mut packet);
-        if is_over && (arrived.is_none() || left == 0) {
+        if ending.is_none() && (begun.elapsed() >= most || interrupt.ending().is_some()) {
+            ending = Some(Ending::now());
+        }
+        let Some(packet) = live.take() else {
+            let left = match &ending {
+                Some(ending) => ending.until.saturating_duration_since(Instant::now()),
+                None => LONGEST_WAIT.min(most.saturating_sub(begun.elapsed())),
+            };
+            if ending.is_some() && left.is_zero() {
+                break;
+            }
+            live.wait(left).map_err(|error| cannot_observe(&error))?;
+            continue;
+        };
+        if ending.as_ref().is_some_and(|ending| packet.time_ns > ending.last_ns) {
             break;
         }
-        if let Some(arrived) = arrived {
-            watch.frame(&Frame {
-                time_ns: arrived.time_ns,
-                link_type: LinkType::Ip,
-                interface: arrived.interface,
-                direction: None,
-                wire_bytes: arrived.wire_bytes,
-                data: &packet,
-            });
-        } else {
-            live.wait(LONGEST_WAIT.min(most.saturating_sub(begun.elapsed()))).map_err(host)?;
-        }
+        watch.frame(&Frame {
+            time_ns: packet.time_ns,
+            link_type: LinkType::Ip,
+            interface: packet.interface,
+            direction: None,
+            wire_bytes: packet.wire_bytes,
+            data: packet.data,
+        });
     }
     let dropped = live.take_dropped();
     Ok(watch.finish(SourceEnd { name, dropped, truncated: false }))
+}
+
+/// The end of a live observation: what arrived before it is read, too.
+struct Ending {
+    /// The time of the last packet, since the epoch.
+    last_ns: u64,
+    until: Instant,
+}
+
+impl Ending {
+    fn now() -> Self {
+        let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        let last_ns = u64::try_from(since_epoch.as_nanos()).unwrap_or(u64::MAX);
+        Self { last_ns, until: Instant::now() + LAST_WAIT }
+    }
+}
+
+/// From here on, this process has no privileges and can open nothing. Whatever else is needed, such as the file to be written,
+/// must have been opened or read before.
+fn confine() -> Result<(), Failure> {
+    privileges::give_up().and_then(|()| privileges::confine()).map_err(|error| cannot_observe(&error))
+}
+
+fn cannot_observe(error: &io::Error) -> Failure {
+    Failure::new(ExitCode::HostResource, format!("cannot observe: {error}"))
 }
 
 fn open(interface: Option<&str>, ports: &HashMap<u16, impl Sized>) -> Result<LiveCapture, Failure> {

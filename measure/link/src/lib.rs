@@ -5,10 +5,12 @@
 //! starts a second thread ([`join`]). If networks cannot be made, `__link` is a relay instead.
 
 mod backend;
+mod blocks;
 mod calibrate;
 mod capture;
 mod clock;
 mod error;
+mod filter;
 mod line;
 mod line_end;
 mod messages;
@@ -22,6 +24,7 @@ mod relay;
 mod schedule;
 mod tunnel;
 
+pub use blocks::HAND_OVER;
 pub use capture::{LiveCapture, LivePacket, MOST_PORTS};
 pub use error::Error;
 pub use messages::{Interface, LinkCalibration, LinkCounters, LinkEnd};

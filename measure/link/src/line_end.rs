@@ -3,7 +3,7 @@
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 
-use crate::packet::{PacketRing, PacketSocket, ReceivedFrame, VNET_HEADER_BYTES};
+use crate::packet::{PacketRing, PacketSocket, ReceivedFrame};
 use crate::tunnel::{TunDevice, TunReader};
 
 pub(crate) enum LineEnd {
@@ -38,7 +38,7 @@ impl LineEnd {
 impl FrameSource {
     pub(crate) fn open(end: LineEnd) -> io::Result<Self> {
         Ok(match end {
-            LineEnd::Packets(socket) => Self::Ring(PacketRing::map(socket, VNET_HEADER_BYTES)?),
+            LineEnd::Packets(socket) => Self::Ring(PacketRing::map(socket)?),
             LineEnd::Tun(device) => Self::Tun(TunReader::of(device)),
         })
     }
@@ -46,7 +46,7 @@ impl FrameSource {
     /// Appends the next frame to `into`, if there is one.
     pub(crate) fn take(&mut self, into: &mut Vec<u8>) -> Option<ReceivedFrame> {
         match self {
-            Self::Ring(ring) => ring.take(into).map(ReceivedFrame::from),
+            Self::Ring(ring) => ring.take(into),
             Self::Tun(reader) => reader.take(into),
         }
     }

@@ -23,28 +23,22 @@ use crate::clock::monotonic_of;
 /// The size of `virtio_net_hdr` with `PACKET_VNET_HDR`.
 pub(crate) const VNET_HEADER_BYTES: usize = 10;
 // linux/if_packet.h
-const PACKET_RX_RING: i32 = 5;
+pub(crate) const PACKET_RX_RING: i32 = 5;
 const PACKET_STATISTICS: i32 = 6;
-const PACKET_VERSION: i32 = 10;
+pub(crate) const PACKET_VERSION: i32 = 10;
 const PACKET_VNET_HDR: i32 = 15;
 const PACKET_QDISC_BYPASS: i32 = 20;
 const PACKET_IGNORE_OUTGOING: i32 = 23;
 const TPACKET_V2: i32 = 1;
-const TP_STATUS_KERNEL: u32 = 0;
-const TP_STATUS_USER: u32 = 1;
+pub(crate) const TP_STATUS_KERNEL: u32 = 0;
+pub(crate) const TP_STATUS_USER: u32 = 1;
 /// Frames were dropped since `PACKET_STATISTICS` was last read.
-const TP_STATUS_LOSING: u32 = 4;
+pub(crate) const TP_STATUS_LOSING: u32 = 4;
 /// Offsets in a `tpacket2_hdr`.
-const LENGTH_AT: usize = 4;
 const SNAP_LENGTH_AT: usize = 8;
 const MAC_AT: usize = 12;
 const SECONDS_AT: usize = 16;
 const NANOS_AT: usize = 20;
-/// Offsets of the `sockaddr_ll` that follows it.
-const ADDRESS_AT: usize = 32;
-const INTERFACE_AT: usize = ADDRESS_AT + 4;
-const HARDWARE_AT: usize = ADDRESS_AT + 8;
-const KIND_AT: usize = ADDRESS_AT + 10;
 
 const BLOCK_BYTES: usize = 1 << 20;
 /// Room for a 64 KB segment and its headers.
@@ -54,7 +48,6 @@ const BLOCKS: usize = 48;
 const FRAMES: usize = BLOCKS * FRAMES_PER_BLOCK;
 const RING_BYTES: usize = BLOCKS * BLOCK_BYTES;
 const EVERY_PROTOCOL: u16 = 0x0003;
-const EVERY_INTERFACE: u32 = 0;
 
 pub(crate) struct PacketSocket(OwnedFd);
 
@@ -64,8 +57,6 @@ pub(crate) struct PacketRing {
     base: NonNull<c_void>,
     next: usize,
     dropped: u64,
-    /// What is in front of each frame.
-    header_bytes: usize,
 }
 
 #[derive(Debug, PartialEq, Eq)]
@@ -76,26 +67,12 @@ pub(crate) struct ReceivedFrame {
     pub(crate) came_ns: u64,
 }
 
-/// A frame as the kernel describes it in the ring.
+/// A frame within its ring slot: offset of its `virtio_net_hdr`, length without it, and time stamp.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) struct RingFrame {
-    /// Length without the `virtio_net_hdr`.
-    pub(crate) bytes: usize,
-    /// The same before the kernel cut it.
-    pub(crate) wire_bytes: u32,
-    /// The kernel's time stamp.
-    pub(crate) came_unix_ns: u64,
-    pub(crate) interface: u32,
-    /// `ARPHRD_…` of `linux/if_arp.h`.
-    pub(crate) hardware: u16,
-    /// `PACKET_…` of `linux/if_packet.h`.
-    pub(crate) kind: u8,
-}
-
-impl From<RingFrame> for ReceivedFrame {
-    fn from(frame: RingFrame) -> Self {
-        Self { bytes: frame.bytes, came_ns: monotonic_of(frame.came_unix_ns) }
-    }
+struct RingSlot {
+    begin: usize,
+    bytes: usize,
+    came_unix_ns: u64,
 }
 
 // SAFETY: only the owner uses the mapping, through `&mut self`; the mapping is bound to no thread.
@@ -113,11 +90,10 @@ impl PacketSocket {
         Ok(socket)
     }
 
-    /// Receives what passes this interface, or any, and the filter: from the network layer on, in both directions.
-    pub(crate) fn open_to_observe(interface: Option<&str>, filter: &[SockFilter]) -> io::Result<Self> {
+    /// Receives nothing until it is bound: then what passes the filter, from the network layer on, in both directions.
+    pub(crate) fn with_filter(filter: &[SockFilter]) -> io::Result<Self> {
         let socket = Self::unbound(libc::SOCK_DGRAM)?;
         SockRef::from(&socket.0).attach_filter(filter)?;
-        socket.bind(interface.map(if_nametoindex).transpose()?.unwrap_or(EVERY_INTERFACE))?;
         Ok(socket)
     }
 
@@ -134,7 +110,8 @@ impl PacketSocket {
         Ok(Self(unsafe { OwnedFd::from_raw_fd(fd) }))
     }
 
-    fn bind(&self, interface: u32) -> io::Result<()> {
+    /// Receives from this interface, or from every one if it is 0.
+    pub(crate) fn bind(&self, interface: u32) -> io::Result<()> {
         let address = libc::sockaddr_ll {
             sll_family: libc::AF_PACKET as u16,
             sll_protocol: EVERY_PROTOCOL.to_be(),
@@ -151,7 +128,7 @@ impl PacketSocket {
         Errno::result(bound).map(drop).map_err(io::Error::from)
     }
 
-    fn set<T: Copy>(&self, option: i32, value: &T) -> io::Result<()> {
+    pub(crate) fn set<T: Copy>(&self, option: i32, value: &T) -> io::Result<()> {
         let length = size_of::<T>() as u32;
         // SAFETY: the pointer is to a whole value that outlives the call, the length is its own; the kernel only reads.
         #[expect(unsafe_code, reason = "nix does not have these options")]
@@ -162,7 +139,7 @@ impl PacketSocket {
     }
 
     /// Frames dropped since the last call.
-    fn dropped(&self) -> u64 {
+    pub(crate) fn dropped(&self) -> u64 {
         // `struct tpacket_stats`: packets, drops.
         let mut statistics = [0_u32; 2];
         let mut length = size_of_val(&statistics) as libc::socklen_t;
@@ -200,7 +177,7 @@ impl AsFd for PacketSocket {
 
 impl PacketRing {
     /// Has the kernel deliver into a ring, which is not charged to the socket's buffer.
-    pub(crate) fn map(socket: PacketSocket, header_bytes: usize) -> io::Result<Self> {
+    pub(crate) fn map(socket: PacketSocket) -> io::Result<Self> {
         socket.set(PACKET_VERSION, &TPACKET_V2)?;
         // `struct tpacket_req`.
         let request = [BLOCK_BYTES, BLOCKS, FRAME_BYTES, FRAMES].map(|number| number as u32);
@@ -210,11 +187,11 @@ impl PacketRing {
         // SAFETY: a new mapping at an address of the kernel's choice overlaps no existing memory.
         #[expect(unsafe_code, reason = "the ring is shared with the kernel")]
         let base = unsafe { mmap(None, length, protection, MapFlags::MAP_SHARED, &socket, 0) }?;
-        Ok(Self { socket, base, next: 0, dropped: 0, header_bytes })
+        Ok(Self { socket, base, next: 0, dropped: 0 })
     }
 
     /// Appends the next frame to `into`, if there is one.
-    pub(crate) fn take(&mut self, into: &mut Vec<u8>) -> Option<RingFrame> {
+    pub(crate) fn take(&mut self, into: &mut Vec<u8>) -> Option<ReceivedFrame> {
         let at = self.next / FRAMES_PER_BLOCK * BLOCK_BYTES + self.next % FRAMES_PER_BLOCK * FRAME_BYTES;
         // SAFETY: `next` is below FRAMES, so the whole frame lies within the mapping, which lives as long as `self`.
         #[expect(unsafe_code, reason = "the ring is shared with the kernel")]
@@ -234,15 +211,11 @@ impl PacketRing {
         // it.
         #[expect(unsafe_code, reason = "the ring is shared with the kernel")]
         let bytes = unsafe { std::slice::from_raw_parts(frame.as_ptr(), FRAME_BYTES) };
-        let taken = read(bytes, self.header_bytes, into);
+        let taken = read(bytes, into)
+            .map(|slot| ReceivedFrame { bytes: slot.bytes, came_ns: monotonic_of(slot.came_unix_ns) });
         status.store(TP_STATUS_KERNEL, Ordering::Release);
         self.next = (self.next + 1) % FRAMES;
         taken
-    }
-
-    /// Has the kernel say how many were dropped behind the last frame. No frame says it until another one arrives.
-    pub(crate) fn ask_dropped(&mut self) {
-        self.dropped += self.socket.dropped();
     }
 
     /// Frames dropped since the last call.
@@ -251,21 +224,15 @@ impl PacketRing {
     }
 }
 
-/// Copies a frame and the header in front of it out of its slot; `None` if the kernel's description is malformed.
-fn read(slot: &[u8], header_bytes: usize, into: &mut Vec<u8>) -> Option<RingFrame> {
+/// Copies a frame out of its slot; `None` if the kernel's header is malformed.
+fn read(slot: &[u8], into: &mut Vec<u8>) -> Option<RingSlot> {
     let word = |at: usize| slot.get(at..at + 4)?.try_into().ok().map(u32::from_ne_bytes);
-    let half = |at: usize| slot.get(at..at + 2)?.try_into().ok().map(u16::from_ne_bytes);
-    let begin = usize::from(half(MAC_AT)?).checked_sub(header_bytes)?;
+    let mac = u16::from_ne_bytes(slot.get(MAC_AT..MAC_AT + 2)?.try_into().ok()?);
+    let begin = usize::from(mac).checked_sub(VNET_HEADER_BYTES)?;
     let bytes = word(SNAP_LENGTH_AT)? as usize;
-    into.extend_from_slice(slot.get(begin..begin.checked_add(bytes)?.checked_add(header_bytes)?)?);
-    Some(RingFrame {
-        bytes,
-        wire_bytes: word(LENGTH_AT)?,
-        came_unix_ns: u64::from(word(SECONDS_AT)?) * 1_000_000_000 + u64::from(word(NANOS_AT)?),
-        interface: word(INTERFACE_AT)?,
-        hardware: half(HARDWARE_AT)?,
-        kind: *slot.get(KIND_AT)?,
-    })
+    into.extend_from_slice(slot.get(begin..begin.checked_add(bytes)?.checked_add(VNET_HEADER_BYTES)?)?);
+    let came_unix_ns = u64::from(word(SECONDS_AT)?) * 1_000_000_000 + u64::from(word(NANOS_AT)?);
+    Some(RingSlot { begin, bytes, came_unix_ns })
 }
 
 impl AsFd for PacketRing {
@@ -302,15 +269,15 @@ mod tests {
         let mut frame = slot(90, 4);
         frame[80..94].copy_from_slice(b"headerheadDATA");
         let mut out = b"before".to_vec();
-        let slot = read(&frame, VNET_HEADER_BYTES, &mut out).unwrap();
-        assert_eq!((slot.bytes, slot.came_unix_ns), (4, 7_000_000_009));
+        let slot = read(&frame, &mut out).unwrap();
+        assert_eq!(slot, RingSlot { begin: 80, bytes: 4, came_unix_ns: 7_000_000_009 });
         assert_eq!(out, b"beforeheaderheadDATA");
     }
 
     #[test]
     fn a_malformed_header_yields_no_frame() {
         for (mac, length) in [(4, 60), (90, u32::MAX), (u16::MAX, FRAME_BYTES as u32)] {
-            assert!(read(&slot(mac, length), VNET_HEADER_BYTES, &mut Vec::new()).is_none(), "{mac} {length}");
+            assert!(read(&slot(mac, length), &mut Vec::new()).is_none(), "{mac} {length}");
         }
     }
 }

@@ -32,6 +32,7 @@ pub struct SourceEnd {
 }
 
 impl Watch {
+    /// Does all that needs files, such as the configuration of OpenSSL.
     #[must_use]
     pub fn new(ports: Ports) -> Self {
         Self { observer: Observer::new(ports), tally: Tally::default(), skipped: SkippedFrames::default() }
@@ -52,6 +53,19 @@ impl Watch {
                 skipped.link_type = Some(number);
             }
         }
+    }
+
+    /// Reads a capture to its end. `source` is what documents call it.
+    pub fn read(
+        mut self,
+        source: &str,
+        mut capture: Capture<impl Read>,
+    ) -> Result<Observation, CaptureError> {
+        while let Some(frame) = capture.next_frame()? {
+            self.frame(&frame);
+        }
+        let (dropped, truncated) = (capture.kernel_drops(), capture.is_truncated());
+        Ok(self.finish(SourceEnd { name: source.to_owned(), dropped, truncated }))
     }
 
     /// The end: connections that are still open are counted, too.
@@ -95,16 +109,7 @@ fn rfc3339(unix_ns: u64) -> Option<String> {
 
 impl Observation {
     /// Reads a capture to its end. `source` is what documents call it.
-    pub fn of_capture(
-        source: &str,
-        mut capture: Capture<impl Read>,
-        ports: Ports,
-    ) -> Result<Self, CaptureError> {
-        let mut watch = Watch::new(ports);
-        while let Some(frame) = capture.next_frame()? {
-            watch.frame(&frame);
-        }
-        let (dropped, truncated) = (capture.kernel_drops(), capture.is_truncated());
-        Ok(watch.finish(SourceEnd { name: source.to_owned(), dropped, truncated }))
+    pub fn of_capture(source: &str, capture: Capture<impl Read>, ports: Ports) -> Result<Self, CaptureError> {
+        Watch::new(ports).read(source, capture)
     }
 }

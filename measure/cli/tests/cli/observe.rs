@@ -1,5 +1,7 @@
 //! `ciphertoll observe`: what is known of the traffic is what is printed.
 
+mod confined;
+
 use std::fs;
 
 use ciphertoll_model::Engine;
