@@ -9,6 +9,9 @@ use crate::memory::{SharedValues, allocated, own_bytes};
 use crate::times::{SeenAt, StepTimes};
 use crate::turns::{Turn, Turns, overhead_bytes};
 
+/// A PostgreSQL server's answer to a request for TLS; its first answer to anything else begins with another byte.
+const POSTGRES_TLS_ANSWER: u8 = b'S';
+
 /// What is known of a connection.
 #[derive(Debug)]
 pub(crate) struct ObservedConnection {
@@ -182,6 +185,13 @@ impl ObservedConnection {
         time_ns: u64,
         shared: &mut SharedValues,
     ) {
+        let is_first_of_server = side == ConnectionSide::Server && self.bytes[side as usize] == 0;
+        if is_first_of_server
+            && self.protocol() == Some(DatabaseProtocol::Postgres)
+            && matches!(content, Content::Bytes([POSTGRES_TLS_ANSWER, ..]))
+        {
+            self.times.tls_answer = SeenAt::new(time_ns);
+        }
         self.bytes[side as usize] += match content {
             Content::Bytes(bytes) => bytes.len() as u64,
             Content::Missing(missing) => missing,

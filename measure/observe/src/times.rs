@@ -24,6 +24,8 @@ pub(crate) struct StepTimes {
     pub(crate) greeting: SeenAt,
     /// The client's first payload.
     pub(crate) request: SeenAt,
+    /// The server's consent to TLS, in protocols where the client waits for it.
+    pub(crate) tls_answer: SeenAt,
     pub(crate) client_hello: SeenAt,
     pub(crate) client_finished: SeenAt,
     /// Up to TLS 1.2, where it ends a full handshake.
@@ -81,16 +83,30 @@ impl StepTimes {
             Phase::TcpConnect => self.round_trip_ns(),
             Phase::ServerGreeting => by_server(self.greeting, self.ack),
             Phase::TlsRequest if !self.greeting.is_known() && self.request != after_request => {
-                by_client(after_request, self.request)
+                match self.awaited_answer() {
+                    answer if answer.is_known() => by_server(answer, self.request),
+                    _ => by_client(after_request, self.request),
+                }
             }
             Phase::TlsHandshake => {
-                let full = by_server(self.server_finished, self.client_hello);
-                full.max(by_client(self.client_finished, self.client_hello))
+                // It begins when the server's consent reaches the client, whose first message takes time to be made.
+                let (from, shift) = match self.awaited_answer() {
+                    answer if answer.is_known() => (answer, to_client_and_back),
+                    _ => (self.client_hello, 0),
+                };
+                let full = by_server(self.server_finished, from);
+                full.max(by_client(self.client_finished, from)).map(|time| time.saturating_sub(shift))
             }
             Phase::Auth => by_server(self.logged_in, self.login_started),
             Phase::FirstQuery => by_server(self.first_answer, self.first_query),
             Phase::TlsRequest | Phase::Dns | Phase::TlsContext | Phase::Ready | Phase::Close => None,
         }
+    }
+
+    /// The server's consent to TLS, if the client waited for it.
+    fn awaited_answer(&self) -> SeenAt {
+        let is_awaited = self.tls_answer.ns().is_some_and(|answer| Some(answer) < self.client_hello.ns());
+        if is_awaited { self.tls_answer } else { SeenAt::default() }
     }
 
     /// From the first segment to the server's answer that ends the login, as the client sees it.
@@ -170,5 +186,29 @@ mod tests {
             [0, 7, u64::MAX - 1].map(|ns| SeenAt::new(ns).ns()),
             [Some(0), Some(7), Some(u64::MAX - 1)]
         );
+    }
+
+    #[test]
+    fn what_a_client_does_between_the_consent_to_tls_and_its_hello_is_the_handshakes() {
+        // A round trip of 10: the request at 10, the consent at 20, the hello after 4, Finished at 40.
+        for to_client in [0, 2, 5] {
+            let client = |time: u64| SeenAt::new(time + to_client);
+            let server = |time: u64| SeenAt::new(time - to_client);
+            let times = StepTimes {
+                syn: client(0),
+                syn_ack: server(10),
+                ack: client(10),
+                request: client(10),
+                tls_answer: server(20),
+                client_hello: client(24),
+                client_finished: client(40),
+                ..StepTimes::default()
+            };
+            assert_eq!(times.phase_ns(Phase::TlsRequest), Some(10));
+            assert_eq!(times.phase_ns(Phase::TlsHandshake), Some(20));
+            // In TLS 1.2 the server ends it.
+            let times = StepTimes { server_finished: server(45), ..times };
+            assert_eq!(times.phase_ns(Phase::TlsHandshake), Some(25));
+        }
     }
 }
