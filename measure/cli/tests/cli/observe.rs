@@ -1,6 +1,10 @@
 //! `ciphertoll observe`: what is known of the traffic is what is printed.
 
 mod confined;
+mod known;
+mod lab;
+mod oracle;
+mod times;
 
 use std::fs;
 

@@ -1,0 +1,218 @@
+//! A lab whose server the test's own client uses, and an observer that sees it.
+
+use std::collections::HashMap;
+use std::fs::{self, File};
+use std::io::{BufRead, BufReader};
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+
+use ciphertoll_model::Engine;
+use ciphertoll_net::tls::{self, PeerName, TrustAnchors};
+use ciphertoll_net::{Address, ConnectProgress, Connected, ContextSource, Dialer, Readiness, Transport};
+use ciphertoll_wire::session::Login;
+use ciphertoll_wire::{Secret, mongodb, mysql, postgres};
+use nix::sched::{CloneFlags, setns};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use serde_json::Value;
+
+use crate::support::{ciphertoll, text};
+
+/// A running server, reached over a path.
+pub(super) struct Lab {
+    child: Child,
+    variables: HashMap<String, String>,
+    /// A process in the network of the clients.
+    inside: String,
+    engine: Engine,
+    pub(super) address: SocketAddr,
+}
+
+/// A process that observes the server of a lab.
+pub(super) struct Observer {
+    pub(super) child: Child,
+    _directory: tempfile::TempDir,
+    document: PathBuf,
+}
+
+impl Lab {
+    /// Starts the server. The lab ends with its standard input.
+    pub(super) fn start(engine: Engine, server: &str, path: &str, more: &[&str]) -> Self {
+        let script = "env -0 > $0/variables; echo $$; cat > /dev/null";
+        let directory = tempfile::tempdir().expect("a directory");
+        let mut command = ciphertoll(&["lab", "--server", server, "--path", path, "-q"]);
+        command.args(more).args(["--", "sh", "-c", script, text(directory.path())]);
+        let mut child = command
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::inherit())
+            .spawn()
+            .expect("the program starts");
+        let inside = first_line(child.stdout.take().expect("it has an output"));
+        assert!(!inside.is_empty(), "no lab of {server} over {path}");
+        let variables = fs::read_to_string(directory.path().join("variables")).expect("the variables");
+        let variables: HashMap<_, _> = variables
+            .split_terminator('\0')
+            .filter_map(|variable| variable.split_once('='))
+            .map(|(name, value)| (name.to_owned(), value.to_owned()))
+            .collect();
+        let (_, address) = split(&variables["CIPHERTOLL_URL"]);
+        let address = address.parse().unwrap_or_else(|_| panic!("{address} is an address"));
+        Self { child, variables, inside, engine, address }
+    }
+
+    /// Begins to observe the server, in the network of the clients.
+    pub(super) fn observe(&self) -> Observer {
+        let directory = tempfile::tempdir().expect("a directory");
+        let document = directory.path().join("seen.json");
+        let port = format!("{}={}", self.address.port(), self.protocol());
+        let mut command = Command::new("nsenter");
+        command.args(["--target", &self.inside, "--net", env!("CARGO_BIN_EXE_ciphertoll"), "observe"]);
+        command.args(["--for", "10m", "--format", "json", "--port", &port]);
+        let file = File::create(&document).expect("a file");
+        let mut child = command.stdout(file).stderr(Stdio::piped()).spawn().expect("nsenter starts");
+        let begun = first_line(child.stderr.take().expect("it has an output"));
+        assert!(begun.contains("observing"), "{begun}");
+        Observer { child, _directory: directory, document }
+    }
+
+    pub(super) fn protocol(&self) -> &'static str {
+        match self.engine {
+            Engine::Postgres => "postgres",
+            Engine::MariaDb | Engine::MySql => "mysql",
+            Engine::MongoDb | Engine::FerretDb => "mongodb",
+        }
+    }
+
+    pub(super) fn variable(&self, name: &str) -> &str {
+        self.variables.get(name).unwrap_or_else(|| panic!("{name} is missing"))
+    }
+
+    pub(super) fn password(&self) -> &str {
+        self.variable("CIPHERTOLL_PASSWORD")
+    }
+
+    /// The path's TLS settings of a client, which trusts the lab's authority.
+    pub(super) fn settings(&self, parameters: tls::TlsParameters) -> tls::Settings {
+        let anchors = TrustAnchors::File(self.variable("CIPHERTOLL_CA").into());
+        tls::Settings::new(parameters, anchors, PeerName::Ip(self.address.ip()))
+    }
+
+    pub(super) fn dialer(&self, start: Start, password: &str, settings: Option<&tls::Settings>) -> Dialer {
+        let context = |settings: &tls::Settings| tls::Context::build(settings).expect("a TLS context");
+        Dialer {
+            address: Address::Tcp(self.address),
+            login: self.login(start, password),
+            tls: settings.map(context).map(ContextSource::Shared),
+            transport: Transport::BLOCKING,
+        }
+    }
+
+    fn login(&self, start: Start, password: &str) -> Login {
+        let url = &self.variables["CIPHERTOLL_URL"];
+        let (user, _) = split(url);
+        let database = url.split('/').nth(3).and_then(|rest| rest.split('?').next()).unwrap_or_default();
+        let (user, database) = (user.to_owned(), database.to_owned());
+        let password = Secret::new(password.as_bytes().to_vec());
+        match self.engine {
+            Engine::Postgres => Login::Postgres(Arc::new(postgres::PostgresLogin {
+                startup: Vec::new(),
+                user,
+                password,
+                database: Some(database),
+                encryption: match start {
+                    Start::Plain => postgres::PostgresTlsMode::Plain,
+                    Start::Tls => postgres::PostgresTlsMode::Tls,
+                    Start::DirectTls => postgres::PostgresTlsMode::DirectTls,
+                },
+                channel_binding: postgres::ChannelBinding::Disabled,
+            })),
+            Engine::MariaDb | Engine::MySql => Login::MySql(Arc::new(mysql::MySqlLogin {
+                database: Some(database),
+                encryption: match start {
+                    Start::Plain => mysql::MySqlTlsMode::Plain,
+                    Start::Tls | Start::DirectTls => mysql::MySqlTlsMode::Tls,
+                },
+                ..mysql::MySqlLogin::new(user, password)
+            })),
+            Engine::MongoDb | Engine::FerretDb => Login::MongoDb(Arc::new(mongodb::MongoDbLogin {
+                database,
+                tls: match start {
+                    Start::Plain => mongodb::MongoDbTlsMode::Plain,
+                    Start::Tls | Start::DirectTls => mongodb::MongoDbTlsMode::Tls,
+                },
+                ..mongodb::MongoDbLogin::new(&user, password)
+            })),
+        }
+    }
+
+    /// Runs this in the network of the clients.
+    pub(super) fn inside<T: Send>(&self, work: impl FnOnce() -> T + Send) -> T {
+        let network = File::open(format!("/proc/{}/ns/net", self.inside)).expect("the lab runs");
+        std::thread::scope(|scope| {
+            let joined = scope.spawn(|| {
+                setns(network, CloneFlags::CLONE_NEWNET).expect("root may enter it");
+                work()
+            });
+            joined.join().expect("no panic")
+        })
+    }
+}
+
+/// How TLS begins.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Start {
+    Plain,
+    Tls,
+    DirectTls,
+}
+
+/// A connect from the socket to the end of the login.
+pub(super) fn connect(dialer: &Dialer) -> Result<Connected, ciphertoll_net::Error> {
+    let mut connecting = dialer.dial(None)?;
+    loop {
+        match connecting.advance(Readiness::Readable)? {
+            ConnectProgress::Pending(pending) => connecting = pending,
+            ConnectProgress::Done(connected) => return Ok(connected),
+        }
+    }
+}
+
+impl Observer {
+    /// Ends it: what it has seen.
+    pub(super) fn end(mut self) -> Value {
+        kill(Pid::from_raw(self.child.id().cast_signed()), Signal::SIGINT).expect("it runs");
+        assert!(self.child.wait().expect("its end").success());
+        serde_json::from_str(&fs::read_to_string(&self.document).expect("a document")).expect("JSON")
+    }
+}
+
+impl Drop for Lab {
+    fn drop(&mut self) {
+        drop(self.child.stdin.take());
+        // A lab that has failed was reported.
+        let _ = self.child.wait();
+    }
+}
+
+impl Drop for Observer {
+    fn drop(&mut self) {
+        // It has ended, unless the test failed.
+        let _ = self.child.kill().and_then(|()| self.child.wait());
+    }
+}
+
+/// The user, and host and port, of a URL.
+fn split(url: &str) -> (&str, &str) {
+    let rest = url.split_once("://").map_or(url, |(_, rest)| rest);
+    let authority = rest.split('/').next().unwrap_or_default();
+    authority.split_once('@').unwrap_or(("", authority))
+}
+
+fn first_line(from: impl std::io::Read) -> String {
+    let mut line = String::new();
+    BufReader::new(from).read_line(&mut line).expect("text");
+    line.trim_end().to_owned()
+}
