@@ -6,7 +6,7 @@ SHELL := bash
 .DEFAULT_GOAL := help
 # Stages depend on each other and measure time, so they never run in parallel.
 .NOTPARALLEL:
-.PHONY: help run setup dist book test test-full test-dist bench bench-links bench-pools bench-documents bench-scale-out truth compare-truth predict-truth faults soak deny peers tde-proof bench-tde
+.PHONY: help run setup dist book test test-full test-dist bench bench-links bench-pools bench-documents bench-observe bench-scale-out truth compare-truth predict-truth faults soak deny peers tde-proof bench-tde
 
 # rustup's default directory, for a shell that was opened before rustup was installed.
 export PATH := $(PATH):$(HOME)/.cargo/bin
@@ -67,11 +67,12 @@ test-dist: ## build the packages twice, compare the bytes, and use them in clean
 	@$(STAGE) test-ci scripts/test-ci dist $(TARGET)/ci
 	@$(STAGE) test-deploy scripts/test-deploy dist $(TARGET)/deploy
 
-test-full: test ## make test, make book, make test-dist, the documentation, servers and proxies of Debian sid, Oracle's MySQL (fetches 554 MB), PostgreSQL's suite under page encryption, the suites of drivers for Go, SQLAlchemy, Django, PHP and JDBC through the sidecar, its alerts, load hosts on Kubernetes, libFuzzer, make deny
+test-full: test ## make test, make book, make test-dist, the documentation, servers and proxies of Debian sid, Oracle's MySQL (fetches 554 MB), captures compared with tshark, PostgreSQL's suite under page encryption, the suites of drivers for Go, SQLAlchemy, Django, PHP and JDBC through the sidecar, its alerts, load hosts on Kubernetes, libFuzzer, make deny
 	@$(STAGE) setup-full scripts/setup full
 	@RUSTDOCFLAGS="-D warnings" $(STAGE) doc $(CARGO) doc --workspace --no-deps --document-private-items --locked
 	@$(STAGE) test-sid scripts/test-sid $(CARGO)
 	@$(STAGE) test-mysql scripts/test-mysql $(CARGO)
+	@$(STAGE) test-tshark scripts/test-tshark $(CARGO)
 	@$(STAGE) test-tde scripts/test-tde $(TARGET) $(CARGO)
 	@$(CARGO) build --release --locked -p ciphertoll-proxy
 	@$(STAGE) test-go scripts/test-drivers-go $(TARGET)/go-suites $(TARGET)/release/ciphertoll-proxy
@@ -112,6 +113,11 @@ bench-documents: ## compare loading and find-one on FerretDB with pymongo and go
 	@scripts/build-go-ycsb $(TARGET)/go-ycsb
 	@$(CARGO) build --release --locked -p ciphertoll-cli -p ciphertoll-bench
 	@PATH="$(abspath $(TARGET))/go-ycsb:$$PATH" $(TARGET)/release/ciphertoll-documents $(ARGS)
+
+bench-observe: ## measure the CPU time of `ciphertoll observe`, compared with a loop that only counts packets (needs root; ARGS='--connects 5000')
+	@scripts/setup bench
+	@$(CARGO) build --release --locked -p ciphertoll-cli -p ciphertoll-bench
+	@$(TARGET)/release/ciphertoll-observe-cost $(ARGS)
 
 bench-scale-out: ## simulate 1,000 load hosts: the coordinator's CPU and memory per trial (ARGS='--hosts 100')
 	@scripts/setup bench

@@ -75,6 +75,11 @@ impl<S> Rounds<S> {
         (logs.iter().sum::<f64>() / logs.len() as f64).exp()
     }
 
+    /// The largest of `value` over all rounds of `arm`.
+    pub fn largest(&self, arm: usize, value: impl Fn(&S) -> f64) -> f64 {
+        self.samples[arm].iter().map(value).fold(0.0, f64::max)
+    }
+
     /// The ratio of `value`, `arm` ÷ `peer`, paired by round. `None` if there are too few rounds.
     pub fn ratio(&self, arm: usize, peer: usize, value: impl Fn(&S) -> f64) -> Option<Ratio> {
         let pairs = self.samples[arm].iter().zip(&self.samples[peer]);

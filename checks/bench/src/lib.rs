@@ -8,6 +8,7 @@
 //! - Emulated links: [`links`]. Encryption at rest, measured with another client: [`at_rest`].
 //! - What a run does when its processes fail: [`faults`]. The sidecar under load for a long time: [`soak`].
 //! - The sidecar compared with other pooling proxies: [`pools`]. Loading documents: [`documents`].
+//! - Observing compared with a loop that only counts packets: [`observe`].
 //! - The coordinator with many load hosts: [`scale_out`].
 //!
 //! # Where to change what
@@ -24,6 +25,7 @@ pub mod faults;
 pub mod goal;
 pub mod interleave;
 pub mod links;
+pub mod observe;
 pub mod pairs;
 pub mod pools;
 pub mod predictions;
