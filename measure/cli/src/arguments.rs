@@ -36,6 +36,7 @@ pub(crate) use self::load::{
     AdviseArguments, LoadArguments, ObservedArguments, PredictArguments, PriceArguments,
 };
 pub(crate) use self::observe::{ObserveArguments, ObserveFormat};
+pub(crate) use self::runs::RecordArguments;
 use self::runs::RunsArguments;
 pub(crate) use self::schema::{SchemaArguments, SchemaDocument};
 pub(crate) use self::url::UrlArguments;
@@ -241,17 +242,6 @@ pub(crate) struct RunArguments {
     pub(crate) format: PlanFormat,
     #[command(flatten)]
     pub(crate) output: OutputArguments,
-}
-
-/// The recorded run that a command reads.
-#[derive(Args, Debug)]
-pub(crate) struct RecordArguments {
-    /// The run: a directory, a name, or `latest`
-    #[arg(value_name = "RUN", default_value = "latest")]
-    pub(crate) run: String,
-    /// The directory that holds the run directories
-    #[arg(long, value_name = "DIR", default_value = DEFAULT_RUNS)]
-    pub(crate) run_dir: PathBuf,
 }
 
 /// The output of `run` and `resume`.

@@ -31,12 +31,9 @@ const LAST_WAIT: Duration = Duration::from_millis(20 * HAND_OVER.as_millis() as 
 
 pub(crate) fn observe(arguments: &ObserveArguments) -> Result<ExitCode, Failure> {
     let ports: Ports = arguments.port.iter().map(|server| (server.port, server.protocol)).collect();
-    // A live observer cannot read or make files later: it has no privileges then.
+    // Later, nothing can be opened.
     let model = RunModel::find(&arguments.run_dir, arguments.model.as_deref())?;
-    let mut output = None;
-    if arguments.pcap.is_none() {
-        output = open_output(arguments)?;
-    }
+    let output = arguments.output.as_deref().map(OutputFile::open).transpose()?;
     let record = make_record(&arguments.run_dir);
     let observation = match &arguments.pcap {
         Some(path) => read(path, ports),
@@ -51,9 +48,6 @@ pub(crate) fn observe(arguments: &ObserveArguments) -> Result<ExitCode, Failure>
             return Err(failure);
         }
     };
-    if arguments.pcap.is_some() {
-        output = open_output(arguments)?;
-    }
     if let Some(model) = model {
         model.add_costs(&mut observation);
     }
@@ -67,10 +61,6 @@ pub(crate) fn observe(arguments: &ObserveArguments) -> Result<ExitCode, Failure>
             print_text(&screen)
         }
     }
-}
-
-fn open_output(arguments: &ObserveArguments) -> Result<Option<OutputFile>, Failure> {
-    arguments.output.as_deref().map(OutputFile::open).transpose()
 }
 
 /// The record's directory. To read a capture, none is needed.

@@ -45,9 +45,11 @@ struct ConnectionSummary {
 }
 
 impl ObservationDirectory {
-    /// Creates `RUNS/UTC-observe-XXXX/` with an empty document. Leaves nothing behind on failure.
+    /// Creates `RUNS/UTC-observe-XXXX/` with an empty document, and removes earlier ones that stayed empty. Leaves nothing
+    /// behind on failure.
     pub fn create(runs: &Path, now: Timestamp) -> Result<Self, Error> {
         fs::create_dir_all(runs).context("make", runs)?;
+        remove_empty(runs);
         let path = runs.join(directory_name(NAME, now));
         fs::create_dir(&path).context("make", &path)?;
         Self::fill(&path).inspect_err(|_| {
@@ -77,7 +79,7 @@ impl ObservationDirectory {
 
     /// Removes the directory, if nothing was observed.
     pub fn abandon(self) {
-        // Best effort: without the right to, an empty record stays, and `runs` lists it.
+        // Best effort: an observer that has given up its rights leaves an empty record to the next one.
         let _ = fs::remove_dir_all(&self.path);
     }
 }
@@ -95,6 +97,22 @@ impl ObservationSummary {
 
     pub fn connects(&self) -> u64 {
         self.connections.iter().map(|pair| pair.connections.begun).sum()
+    }
+}
+
+/// Removes records without a document whose process has ended.
+fn remove_empty(runs: &Path) {
+    for path in fs::read_dir(runs).into_iter().flatten().flatten().map(|entry| entry.path()) {
+        let is_empty = || fs::metadata(path.join(OBSERVATION)).is_ok_and(|document| document.len() == 0);
+        if is_observation(&path)
+            && is_empty()
+            && let Ok(Some(lock)) = disk::try_lock(&path.join(LOCK))
+            && is_empty()
+        {
+            // Best effort: what stays is listed, and can be removed by name.
+            let _ = fs::remove_dir_all(&path);
+            drop(lock);
+        }
     }
 }
 

@@ -29,6 +29,17 @@ Examples:
 A run that is in progress is never removed. If a named run is in progress or is not a run, nothing
 is removed (exit code 8). --older-than and --all leave runs in progress out (exit code 6).";
 
+/// The recorded run that a command reads.
+#[derive(Args, Debug)]
+pub(crate) struct RecordArguments {
+    /// The run: a directory, a name, or `latest`
+    #[arg(value_name = "RUN", default_value = "latest")]
+    pub(crate) run: String,
+    /// The directory that holds the run directories
+    #[arg(long, value_name = "DIR", default_value = DEFAULT_RUNS)]
+    pub(crate) run_dir: PathBuf,
+}
+
 #[derive(Args, Debug)]
 #[command(args_conflicts_with_subcommands = true, after_help = RUNS_EXAMPLES)]
 pub(crate) struct RunsArguments {

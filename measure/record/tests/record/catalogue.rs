@@ -266,6 +266,10 @@ fn an_observation_that_was_killed_is_incomplete_and_can_be_removed() {
     assert_eq!(listed[0].state, RunState::Incomplete);
     let removable = find_removable(directory.path(), Selection::All, Timestamp::now()).unwrap();
     assert_eq!(removable.runs.len(), 1);
+    // The next observer removes it, and leaves those alone that are still observing.
+    let observing = ObservationDirectory::create(directory.path(), Timestamp::now()).unwrap();
     ObservationDirectory::create(directory.path(), Timestamp::now()).unwrap().abandon();
-    assert_eq!(list_runs(directory.path()).unwrap().runs.len(), 1);
+    let listed = list_runs(directory.path()).unwrap().runs;
+    let [entry] = listed.as_slice() else { panic!("{listed:?}") };
+    assert_eq!((&entry.state, entry.path.as_path()), (&RunState::InProgress, observing.path()));
 }

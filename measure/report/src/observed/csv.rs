@@ -13,6 +13,12 @@ type ObservedColumn = (String, Box<dyn Fn(&Pair, Option<&Encryption>) -> String>
 /// The end of a column's name, and the number.
 type NamedQuantile = (&'static str, fn(&Quantiles) -> f64);
 
+/// A column's name, and the estimate.
+type NamedEstimate = (&'static str, fn(&PairCost) -> Option<Estimated>);
+
+/// The end of a column's name, and the number.
+type NamedLimit = (&'static str, fn(Estimated) -> Option<f64>);
+
 /// A header, then the rows; lines end in CR LF.
 pub fn observation_csv(observation: &Observation) -> String {
     let columns = columns();
@@ -117,17 +123,17 @@ fn encryption_columns() -> Vec<ObservedColumn> {
 
 /// What connections cost by the cost model of a run, with 95 % intervals.
 fn cost_columns() -> Vec<ObservedColumn> {
-    let estimates: [(&str, fn(&PairCost) -> Option<Estimated>); 4] = [
+    const ESTIMATES: [NamedEstimate; 4] = [
         ("pair_cost_cores", |cost| cost.cores),
         ("pair_encryption_cores", |cost| cost.encryption_cores),
         ("pair_sidecar_saves_cores", |cost| cost.sidecar?.cores),
         ("pair_sidecar_saves_connect_ms", |cost| cost.sidecar?.connect_ms),
     ];
-    let limits: [(&str, fn(Estimated) -> Option<f64>); 3] =
+    const LIMITS: [NamedLimit; 3] =
         [("", |found| Some(found.value)), ("_low", |found| found.low), ("_high", |found| found.high)];
     let mut columns: Vec<ObservedColumn> = Vec::new();
-    for (name, estimate) in estimates {
-        for (suffix, limit) in limits {
+    for (name, estimate) in ESTIMATES {
+        for (suffix, limit) in LIMITS {
             let of = move |pair: &Pair, _: Option<&Encryption>| {
                 optional(pair.cost.as_ref().and_then(estimate).and_then(limit))
             };
