@@ -190,7 +190,7 @@ impl ObservedConnection {
             && self.protocol() == Some(DatabaseProtocol::Postgres)
             && matches!(content, Content::Bytes([POSTGRES_TLS_ANSWER, ..]))
         {
-            self.times.tls_answer = SeenAt::new(time_ns);
+            self.times.server_first = SeenAt::new(time_ns);
         }
         self.bytes[side as usize] += match content {
             Content::Bytes(bytes) => bytes.len() as u64,
@@ -231,7 +231,7 @@ impl ObservedConnection {
     fn event(&mut self, event: Event, time_ns: u64) {
         let times = &mut self.times;
         match event {
-            Event::Greeting => times.greeting = SeenAt::new(time_ns),
+            Event::Greeting => times.server_first = SeenAt::new(time_ns),
             Event::TlsRefused => self.opening = Opening::TlsRefused,
             Event::GssEncryption => self.opening = Opening::Gss,
             Event::Cancel => self.opening = Opening::Cancel,

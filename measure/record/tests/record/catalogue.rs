@@ -266,6 +266,7 @@ fn an_observation_that_was_killed_is_incomplete_and_can_be_removed() {
     assert_eq!(listed[0].state, RunState::Incomplete);
     let removable = find_removable(directory.path(), Selection::All, Timestamp::now()).unwrap();
     assert_eq!(removable.runs.len(), 1);
+    drop(removable);
     // The next observer removes it, and leaves those alone that are still observing.
     let observing = ObservationDirectory::create(directory.path(), Timestamp::now()).unwrap();
     ObservationDirectory::create(directory.path(), Timestamp::now()).unwrap().abandon();
