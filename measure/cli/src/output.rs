@@ -32,21 +32,23 @@ pub(crate) fn print_document(document: &str) -> Result<ExitCode, Failure> {
 pub(crate) struct OutputFile {
     path: PathBuf,
     file: File,
+    /// Whether it has a length that can be set.
+    is_file: bool,
 }
 
 impl OutputFile {
     pub(crate) fn open(path: &Path) -> Result<Self, Failure> {
         let file = OpenOptions::new().write(true).create(true).truncate(false).open(path);
         let file = file.map_err(|error| cannot_write(path, &error))?;
-        Ok(Self { path: path.to_owned(), file })
+        // A pipe or a terminal has no length.
+        let is_file = file.metadata().is_ok_and(|about| about.is_file());
+        Ok(Self { path: path.to_owned(), file, is_file })
     }
 
     /// Writes the document in place of what was in the file. It ends in a newline.
     pub(crate) fn replace(mut self, document: &str) -> Result<(), Failure> {
         let newline = if document.ends_with('\n') { "" } else { "\n" };
-        // A pipe or a terminal has no length.
-        let is_file = self.file.metadata().is_ok_and(|about| about.is_file());
-        let emptied = if is_file { self.file.set_len(0) } else { Ok(()) };
+        let emptied = if self.is_file { self.file.set_len(0) } else { Ok(()) };
         let written = emptied.and_then(|()| self.file.write_all(format!("{document}{newline}").as_bytes()));
         written.map_err(|error| cannot_write(&self.path, &error))
     }

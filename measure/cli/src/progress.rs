@@ -1,7 +1,7 @@
 //! Progress of a run on stderr, made from its events: a bar on a terminal, otherwise a line per block.
 
 use std::collections::BTreeMap;
-use std::io::IsTerminal;
+use std::io::{self, IsTerminal, Write as _};
 use std::time::{Duration, Instant};
 
 use ciphertoll_model::{Arm, Cell, CellId, Event, HostRole, LookDecision, Plan, TimestampedEvent};
@@ -222,14 +222,13 @@ fn clock(duration: Duration) -> String {
     format!("{}:{:02}", seconds / 60, seconds % 60)
 }
 
-#[expect(clippy::print_stderr, reason = "progress and warnings belong to stderr")]
+/// Progress and warnings. Without a reader of stderr the work goes on.
 pub(crate) fn tell(line: &str) {
-    eprintln!("{}", on_screen(line));
+    tell_machine(&on_screen(line));
 }
 
-#[expect(clippy::print_stderr, reason = "progress belongs to stderr")]
 fn tell_machine(line: &str) {
-    eprintln!("{line}");
+    let _ = writeln!(io::stderr(), "{line}");
 }
 
 #[cfg(test)]

@@ -33,7 +33,7 @@ pub fn give_up() -> io::Result<()> {
 }
 
 /// System calls of a process that reads and writes what is open, waits, and manages its own memory.
-const CALLS: [libc::c_long; 37] = [
+const CALLS: [libc::c_long; 38] = [
     libc::SYS_read,
     libc::SYS_readv,
     libc::SYS_pread64,
@@ -44,6 +44,8 @@ const CALLS: [libc::c_long; 37] = [
     libc::SYS_ftruncate,
     libc::SYS_fsync,
     libc::SYS_fdatasync,
+    // Of a file that is open: to unlock the record.
+    libc::SYS_flock,
     libc::SYS_close,
     libc::SYS_ppoll,
     libc::SYS_recvfrom,

@@ -24,8 +24,9 @@ const MYSQL_FULL_AUTH_BYTES: u32 = 4 + 2;
 const MYSQL_SWITCH_BYTES: std::ops::RangeInclusive<u32> = 35..=80;
 /// What a client sends to that: a header, and a hash by SHA-1 or SHA-256; or 64 bytes of a signature.
 const MYSQL_SWITCHED_BYTES: [u32; 3] = [4 + 20, 4 + 32, 4 + 64];
-/// Commands of MongoDB logins, and the servers' replies to them.
+/// Commands of MongoDB logins, and the servers' replies to them: the shortest reply ends the login.
 const MONGODB_SASL_BYTES: std::ops::RangeInclusive<u32> = 90..=360;
+const MONGODB_SASL_REPLY_BYTES: std::ops::RangeInclusive<u32> = 70..=360;
 
 /// Counts the turns of one connection after its handshake.
 #[derive(Clone, Debug)]
@@ -145,7 +146,8 @@ impl Turns {
     /// Whether the last turn, which was taken for one of the login, cannot have been one: MongoDB's driver sends its first message,
     /// and then those of SASL, if it authenticates at all.
     fn was_query(&self) -> bool {
-        let is_sasl = is_sasl(self.client_bytes) && is_sasl(self.longest_bytes);
+        let is_reply = MONGODB_SASL_REPLY_BYTES.contains(&self.longest_bytes);
+        let is_sasl = is_sasl(self.client_bytes) && is_reply;
         self.protocol == Some(DatabaseProtocol::MongoDb) && self.answered > 1 && !is_sasl
     }
 

@@ -1,12 +1,14 @@
 //! A live observer has no rights left, whatever it began with.
 
-use std::fs;
+use std::fs::{self, Permissions};
 use std::io::{BufRead, BufReader};
+use std::os::unix::fs::PermissionsExt as _;
 use std::os::unix::process::CommandExt as _;
 use std::process::{Command, Stdio};
 
 use ciphertoll_testing::{missing, not_for_all};
 use nix::unistd::geteuid;
+use tempfile::TempDir;
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_ciphertoll");
 const OBSERVE: [&str; 6] = ["observe", "--for", "10m", "--port", "1=postgres", "--interface=lo"];
@@ -14,9 +16,11 @@ const NOBODY: u32 = 65_534;
 
 /// Lines of `/proc/PID/status` of an observer that this command starts, once it observes; `None` if it does not get so far.
 fn status(command: &[&str]) -> Result<String, String> {
+    let place = anyones_directory();
     let mut child = Command::new(command[0])
         .args(&command[1..])
         .args(OBSERVE)
+        .current_dir(&place)
         .stdout(Stdio::null())
         .stderr(Stdio::piped())
         .spawn()
@@ -28,6 +32,13 @@ fn status(command: &[&str]) -> Result<String, String> {
     let observes = said.starts_with("observing");
     child.kill().and_then(|()| child.wait()).expect("it ends");
     if observes { Ok(status.expect("it ran")) } else { Err(said) }
+}
+
+/// Where observers of any user can make their record.
+fn anyones_directory() -> TempDir {
+    let place = tempfile::tempdir().expect("a directory");
+    fs::set_permissions(&place, Permissions::from_mode(0o1777)).expect("it is ours");
+    place
 }
 
 fn field<'a>(status: &'a str, name: &str) -> &'a str {
@@ -100,7 +111,7 @@ fn without_the_right_one_line_says_how_to_get_it() {
         command = Command::new("setpriv");
         command.args(["--bounding-set=-net_raw", PROGRAM]);
     }
-    let output = command.args(OBSERVE).output().expect("it starts");
+    let output = command.args(OBSERVE).current_dir(anyones_directory().path()).output().expect("it starts");
     let said = String::from_utf8_lossy(&output.stderr);
     assert_eq!((output.status.code(), said.lines().count()), (Some(9), 1), "{said}");
     assert!(said.contains("CAP_NET_RAW") && said.contains("tcpdump"), "{said}");
@@ -115,7 +126,7 @@ fn any_user_may_read_a_capture() {
     let header = [0xa1b2_c3d4_u32, 0x0004_0002, 0, 0, 262_144, 1].map(u32::to_ne_bytes).concat();
     fs::write(&file, header).expect("written");
     let mut command = Command::new(PROGRAM);
-    command.args(["observe", "--pcap", "-", "--format", "json"]);
+    command.args(["observe", "--pcap", "-", "--format", "json"]).current_dir(&directory);
     if geteuid().is_root() {
         command.uid(NOBODY).gid(NOBODY);
     }

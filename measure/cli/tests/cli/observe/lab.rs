@@ -72,6 +72,7 @@ impl Lab {
         command.args(["--target", &self.inside, "--net", env!("CARGO_BIN_EXE_ciphertoll"), "observe"]);
         command.args(["--for", "10m", "--format", "json", "--port", &port]);
         let file = File::create(&document).expect("a file");
+        command.current_dir(&directory);
         let mut child = command.stdout(file).stderr(Stdio::piped()).spawn().expect("nsenter starts");
         let begun = first_line(child.stderr.take().expect("it has an output"));
         assert!(begun.contains("observing"), "{begun}");

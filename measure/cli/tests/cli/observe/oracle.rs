@@ -135,7 +135,8 @@ fn without_times(seen: &Value) -> Value {
 }
 
 fn from_file(file: &Path, port: &str) -> Value {
-    let output = ciphertoll(&["observe", "--pcap", text(file), "--format", "json", "--port", port]).output();
+    let mut command = ciphertoll(&["observe", "--pcap", text(file), "--format", "json", "--port", port]);
+    let output = command.current_dir(file.parent().expect("a directory")).output();
     let output = output.expect("the program starts");
     match serde_json::from_slice::<Value>(&output.stdout) {
         Ok(seen) if seen["pairs"][0].is_object() => without_times(&seen),
