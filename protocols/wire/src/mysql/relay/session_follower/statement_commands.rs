@@ -159,15 +159,17 @@ impl SessionFollower {
         header: Header,
         arrived: &[u8],
         own: u32,
-        statements: &ClientStatements,
+        statements: &mut ClientStatements,
     ) -> CommandAction {
         let Some(err) = self.failed.get(&own) else { return CommandAction::Prepare(own) };
         let had_types = statements.get(own).is_none_or(|known| known.params == 0 || known.types.is_some());
         let params = usize::from(statements.params(own).unwrap_or_default());
         // Where the statement is prepared, the server reads the parameters first, and then finds what is wrong with it.
-        let err = match types_of(kind, header, arrived, params) {
-            _ if had_types => err.clone(),
+        let location =
+            if params == 0 { TypesLocation::Truncated } else { types_of(kind, header, arrived, params) };
+        let err = match location {
             TypesLocation::NeedInput => return CommandAction::NeedInput,
+            _ if had_types => err.clone(),
             TypesLocation::Absent(_) if kind == COM_STMT_EXECUTE => {
                 let mut payload = Vec::new();
                 NO_TYPES.encode(&mut payload);
@@ -175,6 +177,12 @@ impl SessionFollower {
             }
             _ => err.clone(),
         };
+        if let TypesLocation::At(start) = location
+            && kind == COM_STMT_EXECUTE
+            && !statements.store_types(own, &arrived[start..start + params * TYPE_BYTES])
+        {
+            self.changes.effects.pins(TOO_LONG);
+        }
         if kind == COM_STMT_EXECUTE {
             self.long_data.remove(&own);
         }

@@ -295,7 +295,9 @@ fn an_execute_without_types_fails_for_that_first() {
     untyped.extend_from_slice(b"\x01x\x011");
     untyped[0] = u8::try_from(untyped.len() - HEADER_BYTES).unwrap();
     let read_only = refusal()[HEADER_BYTES..].to_vec();
-    for (command, size, has_types) in [(&untyped, 1, false), (&untyped, 1000, false), (&typed, 1000, true)] {
+    let commands = [(&untyped, 1, false), (&untyped, 1000, false), (&typed, 1, true), (&untyped, 1000, true)];
+    // The types of an execute that failed are those of the next one.
+    for (command, size, has_types) in commands {
         assert_eq!(fixture.says(command, size).1, Some(own));
         fixture.follow.preparation_failed(own, read_only.clone());
         assert_eq!(fixture.says(command, size), (written(encode_ping), None));
