@@ -164,7 +164,9 @@ struct Ending {
 
 impl Ending {
     fn now() -> Self {
-        let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        // What was sent before the end may be captured a little later: the kernel delivers it when it gets to it.
+        let last = SystemTime::now() + HAND_OVER;
+        let since_epoch = last.duration_since(UNIX_EPOCH).unwrap_or_default();
         let last_ns = u64::try_from(since_epoch.as_nanos()).unwrap_or(u64::MAX);
         Self { last_ns, until: Instant::now() + LAST_WAIT }
     }

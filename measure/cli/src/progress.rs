@@ -46,7 +46,7 @@ struct ExpectedBlock {
 
 impl ProgressDisplay {
     pub(crate) fn new(format: ProgressFormat, plan: &Plan) -> Self {
-        let terminal = std::io::stderr().is_terminal();
+        let terminal = io::stderr().is_terminal();
         let format = match format {
             ProgressFormat::Auto if terminal => ProgressOutput::Bar(bar("{bar:24} {wide_msg}")),
             ProgressFormat::Auto | ProgressFormat::Plain => ProgressOutput::Lines,
