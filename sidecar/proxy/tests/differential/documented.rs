@@ -38,12 +38,14 @@ pub(crate) enum Documented {
     Defaults,
     /// Avoided: a statement without a name that was executed at once, without a `Describe`, is used again.
     Undescribed,
+    /// Avoided: `SET TRANSACTION` behind a `Describe` in one transaction, and the first temporary table behind a constant `now`.
+    ReadAgain,
     /// Avoided: an object that an administrator creates in a schema which comes earlier in the search path.
     Shadowed,
 }
 
 impl Documented {
-    pub(crate) const ALL: [Self; 18] = [
+    pub(crate) const ALL: [Self; 19] = [
         Self::Lost,
         Self::FirstError,
         Self::NoDatabase,
@@ -61,6 +63,7 @@ impl Documented {
         Self::Process,
         Self::Defaults,
         Self::Undescribed,
+        Self::ReadAgain,
         Self::Shadowed,
     ];
 
@@ -86,6 +89,9 @@ impl Documented {
             }
             Self::Process => "What survives `DISCARD ALL`",
             Self::Undescribed => "What a client can tell: a statement without a name",
+            Self::ReadAgain => {
+                "What a client can tell: a `Describe` in a new transaction; the first temporary table"
+            }
             Self::Shadowed => "What a client can tell: a table created in an earlier schema",
             Self::Defaults => "a server process reads them when it starts",
         }

@@ -29,11 +29,20 @@ pub(crate) fn avoid_documented(session: &mut PostgresSession) {
         session.logins.iter_mut().for_each(Login::clear);
     }
     if has(session, &["'NOW'"]) {
-        // A connection that has had temporary tables reads statements anew when they come into its search path.
+        // A server reads statements anew when temporary tables come into its search path: in a connection that has had some,
+        // they are there already.
         session.logins.iter_mut().for_each(|login| login.retain(|(_, value)| !value.contains("pg_temp")));
         rewrite(session, |name, sql| {
             let is_unnamed_now = name == Some("") && sql.to_lowercase().contains("'now'");
-            if sql.contains("pg_temp") || is_unnamed_now { "SELECT 1".to_owned() } else { sql }
+            let is_temporary = sql.to_uppercase().contains("TEMP");
+            if is_temporary || is_unnamed_now { "SELECT 1".to_owned() } else { sql }
+        });
+    }
+    if has_message(session, |message| matches!(message, Frontend::DescribeStatement(_))) {
+        // Prepared again in front of it, the statement takes the transaction's snapshot.
+        rewrite(session, |_, sql| {
+            let is_characteristic = sql.to_uppercase().starts_with("SET TRANSACTION");
+            if is_characteristic { "SELECT 1".to_owned() } else { sql }
         });
     }
     if session.steps.iter().any(|step| matches!(step, Step::Admin(_))) {
@@ -57,10 +66,7 @@ pub(crate) fn avoid_documented(session: &mut PostgresSession) {
             if is_read_anew { "SELECT 1".to_owned() } else { sql }
         });
     }
-    let leaves = |message: &Frontend| matches!(message, Frontend::Terminate);
-    let any_leaves =
-        |step: &Step<Frontend>| matches!(step, Step::Send { messages, .. } if messages.iter().any(leaves));
-    if session.steps.iter().any(any_leaves) {
+    if has_message(session, |message| matches!(message, Frontend::Terminate)) {
         // A client that has just left has its locks until its connection is reset.
         rewrite(session, |_, sql| sql.replace("pg_try_advisory_lock", "pg_advisory_lock"));
     }
@@ -70,6 +76,13 @@ pub(crate) fn avoid_documented(session: &mut PostgresSession) {
     if has(session, &KEPT) {
         rewrite(session, |_, sql| sql.replace("PREPARE TRANSACTION 'x'", "COMMIT"));
     }
+}
+
+fn has_message(session: &PostgresSession, is_such: impl Fn(&Frontend) -> bool) -> bool {
+    session
+        .steps
+        .iter()
+        .any(|step| matches!(step, Step::Send { messages, .. } if messages.iter().any(&is_such)))
 }
 
 /// Whether a client uses its statement without a name in a later batch than that in which it was prepared.
