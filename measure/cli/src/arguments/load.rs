@@ -50,7 +50,7 @@ Examples:
   ciphertoll predict calibrate --clients 200 --row-bytes 16k --json
       the same as JSON
   ciphertoll predict calibrate --observed latest
-      the load that ciphertoll observe saw last
+      the load that observe saw last
   ciphertoll predict calibrate --terms
       the terms of the cost model: CPU time of a handshake, a login, a query, a byte
 
@@ -111,7 +111,7 @@ Examples:
   ciphertoll advise calibrate --url prod=postgres://app@db.example/shop
       the load of a running server, from its own counters; nothing is written there
   ciphertoll advise calibrate --observed latest
-      the load that ciphertoll observe saw last, and what today's connections cost
+      the load that observe saw last, and what today's connections cost
 
 The rules are in docs/measure/advise.md.";
 
