@@ -18,13 +18,14 @@ pub(crate) fn predict(arguments: &PredictArguments) -> Result<ExitCode, Failure>
     let path = ciphertoll_record::resolve(&arguments.record.run_dir, &arguments.record.run)?;
     let record = Record::open(&path)?;
     let facts = RunFacts::of(&record.plan, &record.events);
-    let model = CostModel::fit(&record.plan, &facts);
+    let mut model = CostModel::fit(&record.plan, &facts);
     let mut load = load_for(&model, &arguments.load)?;
+    let name = record.name();
     if let Some(observed) = ObservedServer::read(&arguments.record.run_dir, &arguments.observed)? {
         observed.fill_in(&mut load, &arguments.load)?;
+        observed.keep_its_engine(&mut model, &name)?;
         tell(&observed.sentence());
     }
-    let name = record.name();
     let document = CostReport { run: &name, facts: &facts, model: &model, load: &load };
     require_profiles(&document)?;
     print_document(&match (arguments.terms, arguments.json) {
