@@ -15,7 +15,7 @@ use jiff::Timestamp;
 
 use crate::arguments::{ObserveArguments, ObserveFormat};
 use crate::failure::Failure;
-use crate::observed::RunModel;
+use crate::observed::RunModels;
 use crate::output::{OutputFile, print_document, print_text};
 use crate::program::watch_signals;
 use crate::progress::tell;
@@ -32,7 +32,7 @@ const LAST_WAIT: Duration = Duration::from_millis(20 * HAND_OVER.as_millis() as 
 pub(crate) fn observe(arguments: &ObserveArguments) -> Result<ExitCode, Failure> {
     let ports: Ports = arguments.port.iter().map(|server| (server.port, server.protocol)).collect();
     // Later, nothing can be opened.
-    let model = RunModel::find(&arguments.run_dir, arguments.model.as_deref())?;
+    let models = RunModels::find(&arguments.run_dir, arguments.model.as_deref())?;
     let output = arguments.output.as_deref().map(OutputFile::open).transpose()?;
     let record = make_record(&arguments.run_dir);
     let observation = match &arguments.pcap {
@@ -48,16 +48,25 @@ pub(crate) fn observe(arguments: &ObserveArguments) -> Result<ExitCode, Failure>
             return Err(failure);
         }
     };
-    if let Some(model) = model {
-        model.add_costs(&mut observation);
+    if let Some(unknown) = models.add_costs(&mut observation) {
+        tell(&unknown);
     }
+    let code = print(&observation, output, arguments.format)?;
     keep(record, &observation)?;
-    let screen = ciphertoll_observe::first_screen(&observation);
-    match (output, arguments.format) {
+    Ok(code)
+}
+
+fn print(
+    observation: &Observation,
+    output: Option<OutputFile>,
+    format: ObserveFormat,
+) -> Result<ExitCode, Failure> {
+    let screen = ciphertoll_observe::first_screen(observation);
+    match (output, format) {
         (None, ObserveFormat::Terminal) => print_text(&screen),
-        (None, format) => print_document(&document(&observation, format)?),
+        (None, format) => print_document(&document(observation, format)?),
         (Some(output), format) => {
-            output.replace(&document(&observation, format)?)?;
+            output.replace(&document(observation, format)?)?;
             print_text(&screen)
         }
     }
@@ -81,8 +90,12 @@ fn keep(record: Option<ObservationDirectory>, observation: &Observation) -> Resu
         return Ok(());
     }
     let document = serde_json::to_string_pretty(observation)?;
-    tell(&format!("recorded in {}", record.path().display()));
-    Ok(record.finish(&document)?)
+    let path = record.path().display().to_string();
+    match record.finish(&document) {
+        Ok(()) => tell(&format!("recorded in {path}")),
+        Err(error) => tell(&format!("this observation is not recorded: {error}")),
+    }
+    Ok(())
 }
 
 fn document(observation: &Observation, format: ObserveFormat) -> Result<String, Failure> {

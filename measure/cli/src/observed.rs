@@ -9,7 +9,7 @@ use ciphertoll_observe::{
 };
 use ciphertoll_record::Record;
 use ciphertoll_stats::advice::{ConnectionShares, Today, TransportToday};
-use ciphertoll_stats::cost::{Cores, CostModel, Load, MissingTerm, Profile, SessionQueries};
+use ciphertoll_stats::cost::{Cores, CostModel, Load, MissingTerm, Profile, Role, SessionQueries};
 use ciphertoll_stats::{Estimate, RunFacts};
 
 use crate::arguments::{LoadArguments, ObservedArguments};
@@ -17,57 +17,102 @@ use crate::failure::Failure;
 
 /// Fewer connects give no rate.
 const FEW_CONNECTS: u64 = 5;
+/// As `observe` names them.
+const PROTOCOLS: [&str; 3] = ["postgres", "mysql", "mongodb"];
+/// The rates that `--connects` takes.
+const RATES: std::ops::RangeInclusive<f64> = 1e-3..=1e9;
 /// A shorter round trip is that of one machine, which the model's local connections contain.
 const LOCAL_ROUND_TRIP_MS: f64 = 0.1;
 
+/// Runs that are looked at for a cost model, the newest first.
+const MAX_RUNS: usize = 50;
+/// Servers that are named in a sentence.
+const MAX_NAMED: usize = 5;
+
 /// A cost model, and the run that it is from.
-pub(crate) struct RunModel {
+struct RunModel {
     run: String,
     model: CostModel,
 }
 
-impl RunModel {
-    /// The model of the run that was asked for. Without one: of the newest run that has a cost model, if there is any.
-    pub(crate) fn find(runs: &Path, asked: Option<&str>) -> Result<Option<Self>, Failure> {
+/// The cost models by which observed connections are judged: for each protocol the newest run that has one.
+pub(crate) struct RunModels(Vec<RunModel>);
+
+impl RunModels {
+    /// Those of the run that was asked for; without one, of the newest runs that are complete or can be resumed.
+    pub(crate) fn find(runs: &Path, asked: Option<&str>) -> Result<Self, Failure> {
         if let Some(asked) = asked {
-            let found = Self::open(&ciphertoll_record::resolve(runs, asked)?)?;
+            let found = RunModel::open(&ciphertoll_record::resolve(runs, asked)?)?;
             if found.model.profiles.is_empty() {
                 return Err(Failure::usage(format!(
                     "--model {asked}: {} has no cost of a connect or a query; measure them: ciphertoll run calibrate",
                     found.run
                 )));
             }
-            return Ok(Some(found));
+            return Ok(Self(vec![found]));
         }
-        // A run that cannot be read, or is still being written, is not the answer.
-        let newest_first = ciphertoll_record::runs_newest_first(runs);
-        let mut readable = newest_first.into_iter().filter_map(|path| Self::open(&path).ok());
-        Ok(readable.find(|found| !found.model.profiles.is_empty()))
+        let mut found: Vec<RunModel> = Vec::new();
+        let newest_first = ciphertoll_record::runs_newest_first(runs).into_iter().take(MAX_RUNS);
+        // A run that is being written lacks blocks, and one that cannot be read is not the answer.
+        for path in newest_first.filter(|path| !ciphertoll_record::is_in_progress(path)) {
+            let Ok(run) = RunModel::open(&path) else { continue };
+            let is_new = |protocol: &&str| {
+                run.has_costs_of(protocol) && !found.iter().any(|known| known.has_costs_of(protocol))
+            };
+            if PROTOCOLS.iter().any(|protocol| is_new(protocol)) {
+                found.push(run);
+            }
+            if PROTOCOLS.iter().all(|protocol| found.iter().any(|known| known.has_costs_of(protocol))) {
+                break;
+            }
+        }
+        Ok(Self(found))
     }
 
+    /// What the connections of each pair cost. Returns why nothing is known of some, if so.
+    pub(crate) fn add_costs(&self, observation: &mut Observation) -> Option<String> {
+        let seconds = observation.seconds;
+        let mut unknown: Vec<String> = Vec::new();
+        for pair in &mut observation.pairs {
+            let observed = ObservedLoad::of_pair(pair, seconds);
+            let (true, Some(protocol)) = (observed.sessions >= FEW_CONNECTS, pair.protocol.clone()) else {
+                continue;
+            };
+            let run = self.0.iter().find(|run| run.has_costs_of(&protocol));
+            pair.cost = run.and_then(|run| run.cost(&observed, &protocol));
+            if pair.cost.as_ref().is_none_or(|cost| cost.cores.is_none()) && !unknown.contains(&protocol) {
+                unknown.push(protocol);
+            }
+        }
+        let protocols = (!unknown.is_empty()).then(|| unknown.join(" and "))?;
+        Some(format!(
+            "what these connections to {protocols} cost is not known: no run here has such configurations; measure them: \
+             ciphertoll run calibrate"
+        ))
+    }
+}
+
+impl RunModel {
     fn open(path: &Path) -> Result<Self, Failure> {
         let record = Record::open(path)?;
         let facts = RunFacts::of(&record.plan, &record.events);
         Ok(Self { run: record.name(), model: CostModel::fit(&record.plan, &facts) })
     }
 
-    /// What the connections of each pair cost, as far as the run says.
-    pub(crate) fn add_costs(&self, observation: &mut Observation) {
-        let seconds = observation.seconds;
-        for pair in &mut observation.pairs {
-            pair.cost = self.cost(&ObservedLoad::of_pair(pair, seconds));
-        }
+    /// Whether it has the CPU time of a connect and of a query of any server that speaks this protocol.
+    fn has_costs_of(&self, protocol: &str) -> bool {
+        let load = Load::simple(Cores::Shared(1.0));
+        let has_cpu = |profile: &Profile| self.model.session_cpu(profile, Role::Total, &load).is_ok();
+        let profiles = &self.model.profiles;
+        profiles.iter().any(|profile| speaks(profile.treatment.server.engine, protocol) && has_cpu(profile))
     }
 
-    fn cost(&self, observed: &ObservedLoad) -> Option<PairCost> {
-        if observed.connects < FEW_CONNECTS {
-            return None;
-        }
+    fn cost(&self, observed: &ObservedLoad, protocol: &str) -> Option<PairCost> {
         let Self { run, model } = self;
-        let server = server_of(model, observed.protocol.as_deref()?)?;
+        let server = server_of(model, protocol)?;
         let today = Today::of(model, server, &transports(&observed.encryption))?;
         let load = Load {
-            connects_per_s: Some(observed.connects_per_s),
+            connects_per_s: Some(observed.sessions_per_s),
             ..load_of(observed, Load::simple(Cores::Shared(f64::from(model.cpus.unwrap_or(1)))))?
         };
         let mut missing = Vec::new();
@@ -78,11 +123,10 @@ impl RunModel {
                 .map(|found| estimated(&found, factor))
         };
         let cores = today.cores(model, &load).and_then(|cores| known(cores, 1.0));
-        let of_server = || model.profiles.iter().filter(|profile| profile.treatment.server == *server);
-        let plain = of_server().find(|profile| profile.treatment.path == ciphertoll_model::Path::Plain);
+        let plain = today.find(|path| path == ciphertoll_model::Path::Plain);
         let encryption_cores = plain.and_then(|plain| today.cores_saved_by(plain, model, &load));
         let encryption_cores = encryption_cores.and_then(|cores| known(cores, 1.0));
-        let sidecar = of_server().find(|profile| is_sidecar(profile)).map(|sidecar| SidecarSaving {
+        let sidecar = today.find(is_sidecar).map(|sidecar| SidecarSaving {
             cores: today.cores_saved_by(sidecar, model, &load).and_then(|cores| known(cores, 1.0)),
             connect_ms: known(today.connect_saved_by(sidecar, model, &load), 1e-6),
         });
@@ -92,6 +136,7 @@ impl RunModel {
             run: run.clone(),
             paths: path_shares(&today),
             unknown_share: today.unknown_share(),
+            without_began_before: observed.began_before,
             cores,
             encryption_cores,
             sidecar,
@@ -114,7 +159,9 @@ impl ObservedServer {
     pub(crate) fn read(runs: &Path, arguments: &ObservedArguments) -> Result<Option<Self>, Failure> {
         let Some(asked) = &arguments.observed else { return Ok(None) };
         let (name, text) = ciphertoll_record::read_observation(runs, asked)?;
-        let observation: Observation = serde_json::from_str(&text)
+        // A name is printed, and may be that of any file.
+        let name = name.replace(char::is_control, "?");
+        let observation = Observation::from_json(&text)
             .map_err(|error| Failure::usage(format!("{name} is not a document of observe: {error}")))?;
         let mut loads = observation.loads();
         let known: Vec<String> = loads.iter().map(|load| load.server.clone()).collect();
@@ -123,7 +170,7 @@ impl ObservedServer {
             Some(server) => known.iter().position(|known| known == server),
         };
         let Some(place) = place else {
-            let known = if known.is_empty() { "no server".to_owned() } else { known.join(", ") };
+            let known = if known.is_empty() { "no server".to_owned() } else { named(&known) };
             return Err(Failure::usage(format!("--observed: {name} has {known}")));
         };
         let load = loads.swap_remove(place);
@@ -136,13 +183,15 @@ impl ObservedServer {
         let Self { name, load: observed, .. } = self;
         let server = &observed.server;
         if asked.connects.is_none() {
-            if observed.connects < FEW_CONNECTS {
+            if observed.sessions < FEW_CONNECTS || !RATES.contains(&observed.sessions_per_s) {
                 return Err(Failure::usage(format!(
-                    "--observed: {name} has {} connects to {server}, too few for a rate: observe for longer, or add --connects",
-                    observed.connects
+                    "--observed: {name} has {} new connections to {server} that could be used, in {}: that gives no rate; observe for \
+                     longer, or add --connects",
+                    observed.sessions,
+                    format_args!("{} s", ciphertoll_report::significant(observed.seconds)),
                 )));
             }
-            load.connects_per_s = Some(observed.connects_per_s);
+            load.connects_per_s = Some(observed.sessions_per_s);
         }
         let seen = load_of(observed, *load);
         if asked.queries_per_connection.is_none() {
@@ -178,7 +227,7 @@ impl ObservedServer {
     pub(crate) fn shares(&self) -> ConnectionShares {
         let of = |is_counted: &dyn Fn(&Encryption) -> bool| {
             let counted = self.load.encryption.iter().filter(|seen| is_counted(seen));
-            counted.map(|seen| seen.connections).sum::<u64>() as f64
+            counted.map(|seen| seen.sessions as f64).sum::<f64>()
         };
         let plain = of(&|seen| matches!(seen.kind, EncryptionKind::None | EncryptionKind::Refused));
         let tls = |version: TlsVersion| {
@@ -219,14 +268,29 @@ impl ObservedServer {
         };
         let others = match others.as_slice() {
             [] => String::new(),
-            others => format!("; --observed-server selects another one: {}", others.join(", ")),
+            others => format!("; --observed-server selects another one: {}", named(others)),
+        };
+        let before = match load.began_before {
+            0 => String::new(),
+            before => {
+                format!("; without {before} connections that began before, whose queries are not known")
+            }
         };
         format!(
-            "{name}: {} took {:.1} connects/s from {clients}{}{round_trip}{others}",
+            "{name}: {} took {} connects/s from {clients}{}{round_trip}{before}{others}",
             load.server,
-            load.connects_per_s,
+            ciphertoll_report::significant(load.sessions_per_s),
             queries.unwrap_or_default()
         )
+    }
+}
+
+/// The first few of many.
+fn named(servers: &[String]) -> String {
+    let first = servers.get(..MAX_NAMED).unwrap_or(servers).join(", ");
+    match servers.len().saturating_sub(MAX_NAMED) {
+        0 => first,
+        more => format!("{first} and {more} more"),
     }
 }
 
@@ -279,17 +343,18 @@ fn transports(encryption: &[Encryption]) -> Vec<(TransportToday, u64)> {
     encryption
         .iter()
         .flat_map(|seen| match seen.kind {
-            EncryptionKind::None | EncryptionKind::Refused => vec![(TransportToday::Plain, seen.connections)],
+            EncryptionKind::None | EncryptionKind::Refused => vec![(TransportToday::Plain, seen.sessions)],
             EncryptionKind::Tls => {
                 let of = |resumption| transport(seen, resumption);
-                let full = seen.connections.saturating_sub(seen.resumed);
-                vec![(of(Resumption::Never), full), (of(Resumption::Always), seen.resumed)]
+                // Of those that failed, it is not known whether they resumed.
+                let resumed = seen.resumed.min(seen.sessions);
+                vec![(of(Resumption::Never), seen.sessions - resumed), (of(Resumption::Always), resumed)]
             }
             EncryptionKind::Rejected
             | EncryptionKind::TlsFailed
             | EncryptionKind::Gss
             | EncryptionKind::Unknown => {
-                vec![(TransportToday::Other, seen.connections)]
+                vec![(TransportToday::Other, seen.sessions)]
             }
         })
         .filter(|(_, connections)| *connections > 0)
@@ -308,8 +373,8 @@ fn version_of(seen: &Encryption) -> Option<TlsVersion> {
     TlsVersion::ALL.into_iter().find(|version| version.label() == label)
 }
 
-fn is_sidecar(profile: &Profile) -> bool {
-    profile.treatment.path.as_proxy().is_some_and(|proxy| proxy.program == ProxyProgram::SIDECAR)
+fn is_sidecar(path: ciphertoll_model::Path) -> bool {
+    path.as_proxy().is_some_and(|proxy| proxy.program == ProxyProgram::SIDECAR)
 }
 
 fn path_shares(today: &Today<'_>) -> Vec<PathShare> {

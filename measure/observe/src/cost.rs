@@ -1,6 +1,7 @@
 //! What a pair's connections cost, in words.
 
 use crate::observation::{Estimated, PairCost, SidecarSaving};
+use crate::words::counted;
 
 /// Smaller costs and savings are not worth a word.
 const MIN_CORES: f64 = 0.005;
@@ -11,10 +12,18 @@ impl PairCost {
     /// what is known of it.
     pub(crate) fn words(&self) -> Option<String> {
         let cores = amount(self.cores.as_ref()?.value, MIN_CORES);
-        let encryption = self.encryption_cores.filter(|cores| cores.value >= MIN_CORES);
+        let encryption = self.encryption_cores.filter(|cores| cores.is_known() && cores.value >= MIN_CORES);
         let encryption = encryption.map(|cores| format!(", {} of them for encryption", short(cores.value)));
         let sidecar = self.sidecar.as_ref().map(|saving| format!("; the sidecar {}", saving.words()));
-        Some(format!("{cores} cores{}{}", encryption.unwrap_or_default(), sidecar.unwrap_or_default()))
+        let without = match self.without_began_before {
+            0 => String::new(),
+            before => format!("; {} that began before not counted", counted(before, "connection")),
+        };
+        Some(format!(
+            "{cores} cores{}{}{without}",
+            encryption.unwrap_or_default(),
+            sidecar.unwrap_or_default()
+        ))
     }
 }
 
@@ -81,6 +90,7 @@ mod tests {
             run: "run".to_owned(),
             paths: Vec::new(),
             unknown_share: 0.0,
+            without_began_before: 0,
             cores: Some(estimated(cores, 0.05)),
             encryption_cores: Some(estimated(0.6, 0.1)),
             sidecar: Some(SidecarSaving { cores: Some(saved), connect_ms: Some(connect) }),
@@ -104,6 +114,13 @@ mod tests {
             encryption_cores: None,
             ..cost(0.001, estimated(0.0, 0.0), estimated(0.0, 0.0))
         };
-        assert_eq!(words(no_sidecar), "less than 0.005 cores");
+        assert_eq!(words(no_sidecar.clone()), "less than 0.005 cores");
+        let pooled = PairCost { without_began_before: 50, ..no_sidecar };
+        assert_eq!(words(pooled), "less than 0.005 cores; 50 connections that began before not counted");
+        let unsure = PairCost {
+            encryption_cores: Some(estimated(0.6, 0.7)),
+            ..cost(0.9, estimated(0.8, 0.1), estimated(11.0, 1.0))
+        };
+        assert!(!words(unsure).contains("encryption"));
     }
 }

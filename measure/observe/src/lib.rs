@@ -17,6 +17,7 @@ mod connection;
 mod cost;
 mod cyclonedx;
 mod distribution;
+mod document;
 mod endpoints;
 mod error;
 mod findings;

@@ -101,6 +101,8 @@ pub struct PairCost {
     pub paths: Vec<PathShare>,
     /// The share of connections for which the run has no configuration. They are taken to cost what the others cost.
     pub unknown_share: f64,
+    /// Connections that began before, whose queries are not known: what they cost is not in any of these numbers.
+    pub without_began_before: u64,
     /// CPU time of clients, server and the processes between them ÷ time.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cores: Option<Estimated>,
@@ -144,6 +146,8 @@ pub struct Estimated {
 pub struct Connections {
     /// Whose beginning was seen.
     pub begun: u64,
+    /// Of these, that could be used, as far as is known: without those that failed, or ended without a login.
+    pub sessions: u64,
     /// That were open before.
     pub began_before: u64,
     /// That were still open at the end.
@@ -209,6 +213,8 @@ pub struct Encryption {
     /// The groups that the client offered.
     pub offered_groups: Vec<String>,
     pub connections: u64,
+    /// Of these, that could be used, as far as is known.
+    pub sessions: u64,
     pub resumed: u64,
     /// Handshakes with a HelloRetryRequest, which costs a round trip.
     pub hello_retries: u64,

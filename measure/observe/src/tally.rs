@@ -97,6 +97,7 @@ impl Tally {
         if let Some(reason) = failure(connection) {
             *pair.failures.entry(reason).or_default() += 1;
         }
+        pair.connections.sessions += u64::from(is_session(connection));
     }
 
     /// Connections of pairs that are not told apart.
@@ -151,6 +152,7 @@ impl PairTally {
         let key = encryption(connection, judged_ns);
         let counted = self.encryption.entry(key.clone()).or_insert(key);
         counted.connections += 1;
+        counted.sessions += u64::from(is_session(connection));
         let Some(handshake) = connection.handshake() else { return };
         counted.resumed += u64::from(handshake.resumed == Some(true));
         counted.hello_retries += u64::from(handshake.selected.is_some_and(|selected| selected.hello_retry));
@@ -225,6 +227,12 @@ fn phase_name(phase: Phase) -> String {
     name.ok().and_then(|name| Some(name.as_str()?.to_owned())).unwrap_or_default()
 }
 
+/// Whether a connection that was begun could be used, as far as is known: it did not fail, and is not unfinished.
+fn is_session(connection: &ObservedConnection) -> bool {
+    let is_unread = connection.query_count() == QueryCount::Unknown && failure(connection).is_none();
+    connection.is_logged_in() || is_unread
+}
+
 /// How a connection was encrypted, without counts.
 fn encryption(connection: &ObservedConnection, judged_ns: u64) -> Encryption {
     let plain = |kind| Encryption {
@@ -235,6 +243,7 @@ fn encryption(connection: &ObservedConnection, judged_ns: u64) -> Encryption {
         signature: None,
         offered_groups: Vec::new(),
         connections: 0,
+        sessions: 0,
         resumed: 0,
         hello_retries: 0,
         unused_key_shares: 0,

@@ -143,7 +143,8 @@ impl CatalogueEntry {
         let summary = ObservationSummary::open(path);
         let state = match (lock, &summary) {
             (Ok(LockHolder::AnotherProcess), _) => RunState::InProgress,
-            (Ok(LockHolder::Nobody), Ok(_)) => RunState::Complete,
+            // Root's lock cannot be opened by others; a whole document shows that its writer is done.
+            (_, Ok(_)) => RunState::Complete,
             // Its process was killed before it wrote the document.
             (Ok(LockHolder::Nobody), Err(_)) if size_bytes == 0 => RunState::Incomplete,
             (Err(error), _) | (_, Err(error)) => RunState::Unreadable { reason: error.to_string() },
@@ -167,6 +168,11 @@ impl RemovableRun {
         // Not `inspect`, which would take us for the process that writes the run.
         Ok(Self { entry: CatalogueEntry::inspect_held(path, &Ok(LockHolder::Nobody))?, lock })
     }
+}
+
+/// Whether another process writes the run at `path`. One that cannot be looked at is not known to be complete.
+pub fn is_in_progress(path: &Path) -> bool {
+    !matches!(disk::lock_holder(&path.join(LOCK)), Ok(LockHolder::Nobody))
 }
 
 /// Lists the runs of `runs`. A missing directory has none; other files and directories in it are ignored.

@@ -22,7 +22,7 @@ pub mod scratch;
 
 pub use catalogue::{
     Catalogue, CatalogueEntry, Removable, RemovableRun, RunContents, RunState, Selection, find_removable,
-    finish_removals, list_runs, remove_run,
+    finish_removals, is_in_progress, list_runs, remove_run,
 };
 pub use control_group::remove_control_group;
 pub use error::{Context, Error};

@@ -2,10 +2,14 @@
 
 use std::fs::{self, File, OpenOptions};
 use std::io::Write as _;
+use std::os::fd::AsRawFd as _;
+use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 
 use jiff::Timestamp;
 use nix::fcntl::Flock;
+use rustix::fs::OFlags;
+use rustix::process::geteuid;
 use serde::Deserialize;
 
 use crate::disk;
@@ -59,11 +63,18 @@ impl ObservationDirectory {
     }
 
     fn fill(path: &Path) -> Result<Self, Error> {
-        let lock = take_lock(path)?;
-        let document_path = path.join(OBSERVATION);
-        let document = OpenOptions::new().write(true).create_new(true).open(&document_path);
-        let document = document.context("make", &document_path)?;
-        disk::sync_directory(path)?;
+        // Root may observe for another user, who could put a link in the place of the directory.
+        let flags = OFlags::DIRECTORY | OFlags::NOFOLLOW;
+        let directory = OpenOptions::new().read(true).custom_flags(flags.bits().cast_signed()).open(path);
+        let directory = directory.context("open", path)?;
+        if directory.metadata().context("look at", path)?.uid() != geteuid().as_raw() {
+            return Err(Error::NotARun { path: path.to_owned(), reason: "another user has replaced it" });
+        }
+        let opened = PathBuf::from(format!("/proc/self/fd/{}", directory.as_raw_fd()));
+        let lock = take_lock(&opened)?;
+        let document = OpenOptions::new().write(true).create_new(true).open(opened.join(OBSERVATION));
+        let document = document.context("make", &path.join(OBSERVATION))?;
+        directory.sync_all().context("write", path)?;
         Ok(Self { path: path.to_owned(), document, _lock: lock })
     }
 
@@ -74,7 +85,12 @@ impl ObservationDirectory {
     /// Writes the document: it is on disk when this returns.
     pub fn finish(mut self, document: &str) -> Result<(), Error> {
         let written = self.document.write_all(document.as_bytes()).and_then(|()| self.document.sync_all());
-        written.context("write", &self.path.join(OBSERVATION))
+        written
+            .inspect_err(|_| {
+                // A part of a document is none. The first error is the one to report.
+                let _ = self.document.set_len(0);
+            })
+            .context("write", &self.path.join(OBSERVATION))
     }
 
     /// Removes the directory, if nothing was observed.
@@ -96,12 +112,16 @@ impl ObservationSummary {
     }
 
     pub fn connects(&self) -> u64 {
-        self.connections.iter().map(|pair| pair.connections.begun).sum()
+        // The document may have been written by anybody.
+        self.connections.iter().fold(0, |sum: u64, pair| sum.saturating_add(pair.connections.begun))
     }
 }
 
-/// Removes records without a document whose process has ended.
+/// Removes records without a document whose process has ended; not in a directory of another user, who could put links there.
 fn remove_empty(runs: &Path) {
+    if fs::metadata(runs).is_ok_and(|runs| runs.uid() != geteuid().as_raw()) {
+        return;
+    }
     for path in fs::read_dir(runs).into_iter().flatten().flatten().map(|entry| entry.path()) {
         let is_empty = || fs::metadata(path.join(OBSERVATION)).is_ok_and(|document| document.len() == 0);
         if is_observation(&path)
@@ -118,7 +138,8 @@ fn remove_empty(runs: &Path) {
 
 /// Whether a directory is the record of an observation, finished or not.
 pub(crate) fn is_observation(path: &Path) -> bool {
-    path.join(OBSERVATION).is_file() && path.join(LOCK).is_file()
+    let is_file = |name: &str| fs::symlink_metadata(path.join(name)).is_ok_and(|about| about.is_file());
+    is_file(OBSERVATION) && is_file(LOCK)
 }
 
 /// The document of an observation: `asked` is a file, a record's directory or its name in `runs`, or `latest`. Returns what

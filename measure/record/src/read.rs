@@ -1,11 +1,14 @@
 //! Reads a run directory, finished or not.
 
 use std::fmt::Display;
-use std::fs;
+use std::fs::{self, OpenOptions};
+use std::io::Read as _;
+use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
 use ciphertoll_model::{Event, Plan, SCHEMA_VERSION, Spec, TimestampedEvent};
+use rustix::fs::OFlags;
 use serde::Deserialize;
 
 use crate::error::{Context, Error};
@@ -13,6 +16,9 @@ use crate::error::{Context, Error};
 pub(crate) const SPEC: &str = "spec.toml";
 pub(crate) const PLAN: &str = "plan.json";
 pub(crate) const EVENTS: &str = "events.jsonl";
+
+/// Of a file of a record: many times that of the largest.
+const MAX_BYTES: u64 = 1 << 30;
 
 /// Length of `20261121T011500Z`.
 pub(crate) const TIME_BYTES: usize = 16;
@@ -167,12 +173,23 @@ fn check_version(path: &Path, text: &str) -> Result<(), Error> {
 }
 
 fn read_bytes(path: &Path) -> Result<Vec<u8>, Error> {
-    match fs::read(path) {
+    // Not to wait for a writer, if it is a FIFO.
+    let nonblocking = OFlags::NONBLOCK.bits().cast_signed();
+    let file = match OpenOptions::new().read(true).custom_flags(nonblocking).open(path) {
         Err(missing) if missing.kind() == std::io::ErrorKind::NotFound => {
-            Err(unreadable(path, &"no such file"))
+            return Err(unreadable(path, &"no such file"));
         }
-        read => read.context("read", path),
+        opened => opened.context("open", path)?,
+    };
+    if !file.metadata().context("look at", path)?.is_file() {
+        return Err(unreadable(path, &"not a file"));
     }
+    let mut bytes = Vec::new();
+    file.take(MAX_BYTES + 1).read_to_end(&mut bytes).context("read", path)?;
+    if bytes.len() as u64 > MAX_BYTES {
+        return Err(unreadable(path, &"too long"));
+    }
+    Ok(bytes)
 }
 
 pub(crate) fn read_text(path: &Path) -> Result<String, Error> {

@@ -55,6 +55,7 @@ pub use document::{
 };
 pub use html::{html, observation_html};
 pub use markdown::markdown;
+pub use number::significant;
 pub use observed::{observation_csv, observation_markdown};
 pub use plan::{dry_run, plan_summary};
 pub use run_report::{RunReport, Style};

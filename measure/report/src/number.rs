@@ -143,7 +143,7 @@ pub(crate) fn plural(count: u64, noun: &str) -> String {
 }
 
 /// Three significant digits, never in exponents.
-pub(crate) fn significant(value: f64) -> String {
+pub fn significant(value: f64) -> String {
     if value.is_infinite() {
         return "∞".to_owned();
     }

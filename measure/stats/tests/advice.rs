@@ -18,6 +18,17 @@ const CPUS: f64 = 2.0;
 /// CPU time of a connect and of a query, µs, by path.
 type Costs<'a> = &'a [(&'a str, f64, f64)];
 
+#[test]
+fn todays_connections_are_compared_with_others_of_the_same_login() {
+    let scram: Auth = "scram-4096".parse().unwrap();
+    let model = model(RESUMABLE, &[Auth::Trust, scram], 0.01);
+    let today = Today::of(&model, &"postgres".parse().unwrap(), &[(TransportToday::Plain, 7)]).unwrap();
+    for path in ["plain", "proxy"] {
+        let found = today.find(|found| found.to_string() == path).unwrap();
+        assert_eq!(found.treatment.auth, scram, "{path}");
+    }
+}
+
 /// A run over these paths. Trials of one cell differ by ±`scatter` in turn.
 fn model(costs: Costs<'_>, auths: &[Auth], scatter: f64) -> CostModel {
     model_after(u32::MAX, costs, auths, scatter)
@@ -394,6 +405,11 @@ fn todays_connections_cost_what_the_nearest_configurations_cost() {
     assert!((now.value / (expected * 1e-3) - 1.0).abs() < 0.02, "{now:?}");
     // The model's own error is that of both costs: at least 6 % of the larger one, as a standard deviation.
     assert!(interval.high - cores > 1.9 * 0.06 * now.value, "{interval:?} {now:?}");
+    // What is plain already saves nothing by being plain, and that is certain.
+    let plain = today.find(|path| path == Path::Plain).unwrap();
+    let all_plain = Today::of(&model, &server, &[(TransportToday::Plain, 7)]).unwrap();
+    let nothing = all_plain.cores_saved_by(plain, &model, &load).unwrap().unwrap();
+    assert_eq!((nothing.value, nothing.low(), nothing.high()), (0.0, 0.0, 0.0));
     assert!(Today::of(&model, &server, &[(TransportToday::Other, 7)]).is_none());
     assert!(Today::of(&model, &"mariadb".parse().unwrap(), &seen).is_none());
 }

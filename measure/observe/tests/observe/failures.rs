@@ -1,11 +1,13 @@
 //! Connections that fail, and what is said of those that did not encrypt.
 
-use ciphertoll_observe::{EncryptionKind, FindingKind};
+use ciphertoll_observe::{EncryptionKind, FindingKind, Share};
 use ciphertoll_wire::passive::{ConnectionSide, DatabaseProtocol};
 
 use ConnectionSide::{Client, Server};
 
-use crate::exchange::{Exchange, FIN, WHOLE, encrypted, flights, kind, recording, typed};
+use crate::exchange::{
+    Exchange, FIN, WHOLE, encrypted, flights, kind, observed_all, plain, recording, typed,
+};
 use crate::packets::ACK;
 
 const STARTUP: &[u8] = b"\0\0\0\x12\0\x03\0\0user\0app\0\0";
@@ -113,4 +115,23 @@ fn a_servers_encrypted_alert_is_the_reason_wherever_the_client_is() {
         let reason = behind(3, client_closes_first);
         assert!(reason.starts_with("TLS alert by the server, encrypted"), "{reason}");
     }
+}
+
+/// What connections cost is that of sessions: health checks that only open and close a connection have no login and no queries.
+#[test]
+fn connections_that_fail_are_no_sessions() {
+    let mut probe = Exchange::open();
+    probe.close(Client);
+    let mut refused = Exchange::open();
+    refused.send(Client, STARTUP);
+    refused.send(Server, &typed(b'E', b"SFATAL\0C28P01\0Mpassword authentication failed\0\0"));
+    refused.close(Server);
+    let mut before = Exchange::default();
+    before.segment(Client, ACK, b"Q");
+    let seen = observed_all(&[plain(), probe, refused, plain(), before]);
+    let [load] = &seen.loads()[..] else { panic!("{seen:?}") };
+    assert_eq!((seen.pairs[0].connections.begun, load.sessions, load.began_before), (4, 2, 1), "{seen:?}");
+    assert!((load.sessions_per_s * seen.seconds - 2.0).abs() < 1e-9, "{load:?}");
+    assert_eq!(load.queries, [Share { queries: 2, connections: 2 }]);
+    assert_eq!(load.encryption.iter().map(|seen| seen.sessions).sum::<u64>(), 2, "{load:?}");
 }

@@ -26,6 +26,8 @@ pub enum TransportToday {
 /// Today's connections, each as a configuration of a run.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Today<'a> {
+    /// The configurations of the server that differ in their paths only: the same login, and nothing encrypted at rest.
+    candidates: Vec<&'a Profile>,
     /// Configurations with their shares of the connections that have one; the sum is 1.
     parts: Vec<(&'a Profile, f64)>,
     /// The share of all connections for which the run has no configuration.
@@ -61,7 +63,12 @@ impl<'a> Today<'a> {
             *share /= known;
         }
         parts.sort_by(|(_, one), (_, other)| other.total_cmp(one));
-        Some(Self { parts, unknown: 1.0 - known / all })
+        Some(Self { candidates, parts, unknown: 1.0 - known / all })
+    }
+
+    /// The first configuration with such a path that today's connections can be compared with.
+    pub fn find(&self, is_such: impl Fn(Path) -> bool) -> Option<&'a Profile> {
+        self.candidates.iter().find(|profile| is_such(profile.treatment.path)).copied()
     }
 
     /// The configurations with their shares, the largest first.
@@ -80,12 +87,8 @@ impl<'a> Today<'a> {
         role: Role,
         load: &Load,
     ) -> Result<WeightedSum, MissingTerm> {
-        self.mean(|profile| model.session_cpu(profile, role, load))
-    }
-
-    /// A time on average, ns.
-    pub fn time(&self, model: &CostModel, of: Timed, load: &Load) -> Result<WeightedSum, MissingTerm> {
-        self.mean(|profile| model.time(profile, of, load))
+        let parts = self.parts.iter().map(|(part, share)| Ok(model.session_cpu(part, role, load)? * *share));
+        parts.reduce(|sum, part| Ok(sum? + &part?)).unwrap_or_else(|| Ok(WeightedSum::default()))
     }
 
     /// The processors that the connections use, of all roles; `None` without a rate.
@@ -103,12 +106,8 @@ impl<'a> Today<'a> {
         load: &Load,
     ) -> Option<Result<Estimate, MissingTerm>> {
         let rate = load.connects_per_s? * 1e-6;
-        let saved = || {
-            let then = model.session_cpu(profile, Role::Total, load)? * rate;
-            let now = self.session_cpu(model, Role::Total, load)? * rate;
-            Ok(model.predicted_saving(&then, &now, CostModel::cpu_error(load)))
-        };
-        Some(saved())
+        let cost = |profile: &Profile| Ok(model.session_cpu(profile, Role::Total, load)? * rate);
+        Some(self.saved_by(profile, model, CostModel::cpu_error(load), cost))
     }
 
     /// The time of a connect that `profile` would save, ns.
@@ -118,17 +117,23 @@ impl<'a> Today<'a> {
         model: &CostModel,
         load: &Load,
     ) -> Result<Estimate, MissingTerm> {
-        let then = model.time(profile, Timed::Connect, load)?;
-        let now = self.time(model, Timed::Connect, load)?;
-        Ok(model.predicted_saving(&then, &now, MODEL_ERROR))
+        self.saved_by(profile, model, MODEL_ERROR, |profile| model.time(profile, Timed::Connect, load))
     }
 
-    fn mean(
+    /// Connections that have the configuration already save nothing, and that is certain: only the others are compared.
+    fn saved_by(
         &self,
+        profile: &Profile,
+        model: &CostModel,
+        error: f64,
         cost: impl Fn(&Profile) -> Result<WeightedSum, MissingTerm>,
-    ) -> Result<WeightedSum, MissingTerm> {
-        let parts = self.parts.iter().map(|(profile, share)| Ok(cost(profile)? * *share));
-        parts.reduce(|sum, part| Ok(sum? + &part?)).unwrap_or_else(|| Ok(WeightedSum::default()))
+    ) -> Result<Estimate, MissingTerm> {
+        let (mut now, mut then) = (WeightedSum::default(), WeightedSum::default());
+        for (part, share) in self.parts.iter().filter(|(part, _)| *part != profile) {
+            now = now + &(cost(part)? * *share);
+            then = then + &(cost(profile)? * *share);
+        }
+        Ok(model.predicted_saving(&then, &now, error))
     }
 }
 
