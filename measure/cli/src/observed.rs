@@ -59,7 +59,7 @@ impl RunModels {
             let is_new = |protocol: &&str| {
                 run.has_costs_of(protocol) && !found.iter().any(|known| known.has_costs_of(protocol))
             };
-            if PROTOCOLS.iter().any(|protocol| is_new(protocol)) {
+            if PROTOCOLS.iter().any(is_new) {
                 found.push(run);
             }
             if PROTOCOLS.iter().all(|protocol| found.iter().any(|known| known.has_costs_of(protocol))) {

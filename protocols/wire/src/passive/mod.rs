@@ -1,4 +1,4 @@
-//! What a connection shows to somebody between client and server, who reads both directions and takes no part: how it
+//! What an observer between client and server sees of a connection without taking part in it: how it
 //! begins, whether and how it is encrypted, how the client proves who it is, and which queries follow.
 //!
 //! No text of a statement, no name and no password is kept: of each message, the kind and what names a method.

@@ -65,10 +65,10 @@ fn connections_that_failed_cost_nothing_and_those_that_began_before_are_named() 
     let pair = &mut probed["pairs"][0];
     pair["connections"]["begun"] = json!(100_100);
     pair["connections"]["began_before"] = json!(50);
-    let mut probes = pair["encryption"][0].clone();
-    probes["kind"] = json!("unknown");
-    (probes["connections"], probes["sessions"]) = (json!(100_000), json!(0));
-    pair["encryption"].as_array_mut().expect("a list").push(probes);
+    let mut failed = pair["encryption"][0].clone();
+    failed["kind"] = json!("unknown");
+    (failed["connections"], failed["sessions"]) = (json!(100_000), json!(0));
+    pair["encryption"].as_array_mut().expect("a list").push(failed);
     assert!((cores(&advised(&place, &probed)) / alone - 1.0).abs() < 1e-9);
     let said = answer(&["advise", CALIBRATED, "--observed", "seen.json"], place.path()).stdout;
     let said = said.split_whitespace().collect::<Vec<_>>().join(" ");
