@@ -11,7 +11,7 @@ use crate::markup::Element;
 
 pub(super) const SCRIPT: &str = include_str!("assets/what-if.js");
 /// See [`super::SCRIPT_SHA256`].
-pub(super) const SCRIPT_SHA256: &str = "sha256-H35AzHt25oV+OtUidEBmFdd/gA53Ohtsn8iejrWgj/o=";
+pub(super) const SCRIPT_SHA256: &str = "sha256-mTTkdyK7U6VbSDNgEzFKS2OD+l3uNqZfVKlmDZFhR6Y=";
 
 /// A number that the reader may change.
 struct Field {

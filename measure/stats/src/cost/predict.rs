@@ -186,18 +186,15 @@ impl Predictor<'_> {
     /// The mean number of clients that do not wait for the link. If times are unknown: all of them.
     fn concurrency(&self) -> f64 {
         let clients = self.load.clients.map_or(f64::INFINITY, |clients| f64::from(clients.get()));
-        let Ok(Time { local, link }) = self.session_time() else {
-            // Without the link's part of it, the time is that of the processors at least.
-            let near = Load { rtt_ns: 0.0, ..*self.load };
-            let near = Predictor { load: &near, ..*self };
-            let local = near.session_time().map(|time| self.means.value(&time.local).value * 1e-9);
-            let busy = self.load.connects_per_s.zip(local.ok()).map(|(rate, seconds)| rate * seconds);
-            return busy.map_or(clients, |busy| busy.min(clients));
+        let near = Load { rtt_ns: 0.0, ..*self.load };
+        let Ok(Time { local, .. }) = (Predictor { load: &near, ..*self }).session_time() else {
+            return clients;
         };
         let local_ns = self.means.value(&local).value;
+        let link_ns = self.session_time().map_or(0.0, |time| self.means.value(&time.link).value);
         match self.load.connects_per_s {
             Some(rate) => (rate * local_ns * 1e-9).min(clients),
-            None => clients * (local_ns / (local_ns + self.means.value(&link).value)),
+            None => clients * (local_ns / (local_ns + link_ns)),
         }
     }
 

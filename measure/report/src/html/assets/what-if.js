@@ -47,7 +47,7 @@
     const link = neighbours(model.rttMs, rttMs);
     const session = interpolate(profile.sessionNs, [link, queries]);
     const local = interpolate(profile.sessionNs[0], [queries]);
-    const concurrency = isMissing(session) ? Infinity : connectsPerS * local[0] * 1e-9;
+    const concurrency = isMissing(local) ? Infinity : connectsPerS * local[0] * 1e-9;
     const clients = neighbours(profile.clients.map(Math.log), Math.log(concurrency));
     const cpu = rttMs > 0 ? profile.linkCpu : profile.localCpu;
     const ofRole = (role) => cpu.us[role] && interpolate(cpu.us[role], [clients, queries]);
