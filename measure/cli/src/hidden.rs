@@ -11,8 +11,9 @@ use ciphertoll_lab::doctor::PROBE_COMMAND;
 use ciphertoll_link::LINK_COMMAND;
 use ciphertoll_load::driver::{DRIVE_COMMAND, run_drive_process};
 
+use crate::observe::ASK_COMMAND;
 use crate::reference::{REFERENCE_COMMAND, reference};
-use crate::{doctor, lab};
+use crate::{doctor, lab, observe};
 
 /// Runs the hidden command that the arguments name. Returns `None` if they name none.
 pub(crate) fn dispatch() -> Option<ExitCode> {
@@ -26,6 +27,7 @@ pub(crate) fn dispatch() -> Option<ExitCode> {
         LINK_COMMAND => ciphertoll_link::run_link_process().is_ok(),
         lab::WITHIN_COMMAND => return Some(lab::within(arguments)),
         EXEC_COMMAND => return Some(exec(arguments.next())),
+        ASK_COMMAND => observe::answer().is_ok(),
         REFERENCE_COMMAND => return Some(print_reference(arguments.next())),
         PROBE_COMMAND => return Some(doctor::probe(arguments.next(), arguments.next())),
         _ => return None,

@@ -13,6 +13,7 @@ compile_error!(
 mod advise;
 mod arguments;
 mod ascii;
+mod companion;
 mod compare;
 mod completions;
 mod doctor;

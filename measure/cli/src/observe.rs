@@ -9,11 +9,16 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use ciphertoll_host::privileges;
 use ciphertoll_link::{HAND_OVER, LiveCapture, MOST_PORTS};
 use ciphertoll_model::ExitCode;
-use ciphertoll_observe::{Capture, CaptureError, Frame, LinkType, Observation, Ports, SourceEnd, Watch};
+use ciphertoll_observe::{
+    Capture, CaptureError, Frame, LinkType, Observation, Ports, Question, SourceEnd, Watch,
+};
 use ciphertoll_record::ObservationDirectory;
 use jiff::Timestamp;
+use nix::sys::resource::{UsageWho, getrusage};
+use nix::sys::time::TimeValLike as _;
 
 use crate::arguments::{ObserveArguments, ObserveFormat};
+use crate::companion::{self, Companion};
 use crate::failure::Failure;
 use crate::observed::RunModels;
 use crate::output::{OutputFile, print_document, print_text};
@@ -24,6 +29,10 @@ const NO_RIGHT: &str = "\
 cannot observe: the right to capture packets (CAP_NET_RAW) is missing; run it with sudo, or give the right to the program \
 (setcap cap_net_raw+ep), or read a capture: sudo tcpdump -w - … | ciphertoll observe --pcap -";
 
+/// The hidden command of the process that asks for names and servers.
+pub(crate) const ASK_COMMAND: &str = "__observe-ask";
+/// What the companion may take more than its own limits.
+const ANSWER_WAIT: Duration = Duration::from_secs(5);
 /// How often an idle observer looks whether it is to end.
 const LONGEST_WAIT: Duration = Duration::from_millis(200);
 /// At the end, how long the kernel has to hand over what has arrived: many times what it should take.
@@ -35,6 +44,8 @@ pub(crate) fn observe(arguments: &ObserveArguments) -> Result<ExitCode, Failure>
     let models = RunModels::find(&arguments.run_dir, arguments.model.as_deref())?;
     let output = arguments.output.as_deref().map(OutputFile::open).transpose()?;
     let record = make_record(&arguments.run_dir);
+    let companion =
+        (arguments.resolve || arguments.probe).then(|| Companion::start(ASK_COMMAND, &[])).transpose()?;
     let observation = match &arguments.pcap {
         Some(path) => read(path, ports),
         None => watch(arguments, ports),
@@ -48,12 +59,42 @@ pub(crate) fn observe(arguments: &ObserveArguments) -> Result<ExitCode, Failure>
             return Err(failure);
         }
     };
+    if let Some(companion) = companion {
+        ask(companion, arguments, &mut observation);
+    }
     if let Some(unknown) = models.add_costs(&mut observation) {
         tell(&unknown);
     }
     let code = print(&observation, output, arguments.format)?;
     keep(record, &observation)?;
     Ok(code)
+}
+
+/// Asks for names, and servers for what they accept. What was seen is printed in any case.
+fn ask(companion: Companion, arguments: &ObserveArguments, observation: &mut Observation) {
+    let question = Question::about(observation, arguments.resolve, arguments.probe);
+    if question.is_empty() {
+        return;
+    }
+    if arguments.probe {
+        tell(&question.words());
+    }
+    let answer = serde_json::to_string(&question).map_err(io::Error::from).and_then(|text| {
+        let answer = companion.ask(&text, question.limit() + ANSWER_WAIT)?;
+        Ok(serde_json::from_str(&answer)?)
+    });
+    match answer {
+        Ok(answer) => observation.add_answer(answer),
+        Err(error) => tell(&format!("cannot ask for names and servers: {error}")),
+    }
+}
+
+/// The companion's part: it has no privileges, and ends with its answer.
+pub(crate) fn answer() -> io::Result<()> {
+    privileges::give_up()?;
+    let Some(question) = companion::question()? else { return Ok(()) };
+    let question: Question = serde_json::from_str(&question)?;
+    Ok(serde_json::to_writer(io::stdout(), &question.ask())?)
 }
 
 fn print(
@@ -165,7 +206,20 @@ fn watch(arguments: &ObserveArguments, ports: Ports) -> Result<Observation, Fail
         });
     }
     let dropped = live.take_dropped();
+    tell_own_cpu(begun.elapsed());
     Ok(watch.finish(SourceEnd { name, dropped, truncated: false }))
+}
+
+/// What looking cost: the CPU time of this process.
+fn tell_own_cpu(watched: Duration) {
+    let Ok(usage) = getrusage(UsageWho::RUSAGE_SELF) else { return };
+    let microseconds = (usage.user_time() + usage.system_time()).num_microseconds();
+    let seconds = Duration::from_micros(microseconds.try_into().unwrap_or(0)).as_secs_f64();
+    let share = ciphertoll_report::significant(100.0 * seconds / watched.as_secs_f64());
+    tell(&format!(
+        "the observer used {} s of CPU time: {share} % of a processor",
+        ciphertoll_report::significant(seconds)
+    ));
 }
 
 /// The end of a live observation: what arrived before it is read, too.

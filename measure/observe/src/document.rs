@@ -3,6 +3,7 @@
 use std::net::{IpAddr, SocketAddr};
 
 use crate::observation::{Observation, Pair, Quantiles};
+use crate::probe::is_host_name;
 
 /// More of anything was not counted by an observer, and could not be summed.
 const MAX_COUNT: u64 = 1 << 50;
@@ -19,6 +20,11 @@ impl Observation {
             return Err(format!("it lasted {} s", observation.seconds));
         }
         observation.pairs.iter().try_for_each(check)?;
+        if let Some(probe) =
+            observation.probes.iter().find(|probe| probe.server.parse::<SocketAddr>().is_err())
+        {
+            return Err(format!("{:?} is no address", probe.server));
+        }
         Ok(observation)
     }
 }
@@ -28,6 +34,10 @@ fn check(pair: &Pair) -> Result<(), String> {
         return Err(format!("{:?} to {:?} are no addresses", pair.client, pair.server));
     }
     let at = format!("{} to {}", pair.client, pair.server);
+    let mut names = pair.client_name.iter().chain(&pair.server_name);
+    if let Some(name) = names.find(|name| !is_host_name(name)) {
+        return Err(format!("{at}: {name:?} is no host name"));
+    }
     let connections = &pair.connections;
     let queries = pair.queries.iter().flat_map(|queries| &queries.distribution);
     let encrypted = pair.encryption.iter().flat_map(|seen| [seen.connections, seen.sessions, seen.resumed]);

@@ -6,7 +6,9 @@ use ciphertoll_wire::passive::{AuthMethod, PasswordOnWire};
 use ciphertoll_wire::tls::NamedGroup;
 
 use crate::names;
-use crate::observation::{Encryption, EncryptionKind, FindingKind, ObservedFinding, Pair};
+use crate::observation::{
+    Certificate, Encryption, EncryptionKind, FindingKind, ObservedFinding, Pair, ServerProbe,
+};
 use crate::words::counted;
 
 /// Browsers and auditors warn a month before.
@@ -14,41 +16,42 @@ const CERTIFICATE_WARNING_DAYS: i64 = 30;
 /// NIST SP 800-131A, for RSA and for Diffie-Hellman with integers.
 const MIN_BITS: u32 = 2048;
 const RESUMED_QUERIES: u64 = 3;
+const NO_OBSOLETE_VERSION: &str = "allow TLS 1.2 and 1.3 only: RFC 8996 forbids what is older";
+const NO_WEAK_SUITE: &str = "allow suites with AES-GCM or ChaCha20-Poly1305 only, on the server";
+/// From whom a finding is that a server tells when it is asked.
+const ANY_CLIENT: &str = "any client";
 
-/// The findings of all pairs, the worst first; of the same kind, in the order of the pairs.
+/// The findings of all pairs and of what servers accept, the worst first; of the same kind, in the order of the pairs.
 #[must_use]
-pub(crate) fn findings(pairs: &[Pair]) -> Vec<ObservedFinding> {
-    let at = |pair: &Pair, found: &Found| ObservedFinding {
+pub(crate) fn findings(pairs: &[Pair], probes: &[ServerProbe]) -> Vec<ObservedFinding> {
+    let at = |(client, server, found): (&str, &str, Found)| ObservedFinding {
         kind: found.kind,
-        client: pair.client.clone(),
-        server: pair.server.clone(),
+        client: client.to_owned(),
+        server: server.to_owned(),
         seen: found.seen(),
         todo: found.todo.to_owned(),
     };
-    let mut all: Vec<_> =
-        pairs.iter().flat_map(|pair| of_pair(pair).into_iter().map(move |found| at(pair, &found))).collect();
+    let mut all: Vec<_> = all(pairs, probes).map(at).collect();
     all.sort_by_key(|finding| finding.kind);
     all
 }
 
 /// The same findings, with one for all clients of a server that have the same: from whom, to which server, what, and what to do.
 #[must_use]
-pub(crate) fn merged(pairs: &[Pair]) -> Vec<MergedFinding> {
-    let mut all: Vec<(Found, &str, Vec<&str>)> = Vec::new();
-    for pair in pairs {
-        for found in of_pair(pair) {
-            let same = |(other, server, _): &&mut (Found, &str, Vec<&str>)| {
-                *server == pair.server && other.kind == found.kind && other.words == found.words
-            };
-            if let Some((other, _, clients)) = all.iter_mut().find(same) {
-                other.count = other.count.plus(found.count);
-                clients.push(&pair.client);
-            } else {
-                all.push((found, &pair.server, vec![&pair.client]));
-            }
+pub(crate) fn merged(pairs: &[Pair], probes: &[ServerProbe]) -> Vec<MergedFinding> {
+    let mut merged: Vec<(Found, &str, Vec<&str>)> = Vec::new();
+    for (client, server, found) in all(pairs, probes) {
+        let same = |(other, of, _): &&mut (Found, &str, Vec<&str>)| {
+            *of == server && other.kind == found.kind && other.words == found.words
+        };
+        if let Some((other, _, clients)) = merged.iter_mut().find(same) {
+            other.count = other.count.plus(found.count);
+            clients.push(client);
+        } else {
+            merged.push((found, server, vec![client]));
         }
     }
-    all.sort_by_key(|(found, ..)| found.kind);
+    merged.sort_by_key(|(found, ..)| found.kind);
     let merge = |(found, server, clients): (Found, &str, Vec<&str>)| MergedFinding {
         from: match &clients[..] {
             [client] => (*client).to_owned(),
@@ -58,7 +61,27 @@ pub(crate) fn merged(pairs: &[Pair]) -> Vec<MergedFinding> {
         seen: found.seen(),
         todo: found.todo,
     };
-    all.into_iter().map(merge).collect()
+    merged.into_iter().map(merge).collect()
+}
+
+/// All findings, each with its client and its server.
+fn all<'a>(pairs: &'a [Pair], probes: &'a [ServerProbe]) -> impl Iterator<Item = (&'a str, &'a str, Found)> {
+    let probe_of = |pair: &Pair| probes.iter().find(|probe| probe.server == pair.server);
+    let seen = pairs.iter().flat_map(move |pair| {
+        let found = of_pair(pair, probe_of(pair)).into_iter();
+        found.map(move |found| (pair.client.as_str(), pair.server.as_str(), found))
+    });
+    // What connections have shown is not said again of the server.
+    let is_new = |probe: &ServerProbe, found: &Found| {
+        let pairs = pairs.iter().filter(|pair| pair.server == probe.server);
+        let mut shown = pairs.flat_map(|pair| of_pair(pair, None));
+        !shown.any(|shown| shown.kind == found.kind && shown.words == found.words)
+    };
+    let asked = probes.iter().flat_map(move |probe| {
+        let found = of_probe(probe).into_iter().filter(move |found| is_new(probe, found));
+        found.map(move |found| (ANY_CLIENT, probe.server.as_str(), found))
+    });
+    seen.chain(asked)
 }
 
 /// A finding on all clients of a server.
@@ -115,15 +138,38 @@ impl Found {
     }
 }
 
-fn of_pair(pair: &Pair) -> Vec<Found> {
+fn of_pair(pair: &Pair, probe: Option<&ServerProbe>) -> Vec<Found> {
     passwords(pair)
         .into_iter()
         .chain(not_encrypted(pair))
         .chain(pair.encryption.iter().flat_map(of_encryption))
         .chain(failures(pair))
         .chain(not_resumed(pair))
-        .chain(not_post_quantum(pair))
+        .chain(not_post_quantum(pair, probe))
         .collect()
+}
+
+/// What a server accepts, and should not, and its certificate.
+fn of_probe(probe: &ServerProbe) -> Vec<Found> {
+    let mut found = Vec::new();
+    let mut add = |kind, words, todo| found.push(Found { kind, count: FoundCount::None, words, todo });
+    let versions = probe.versions.iter().map(|accepted| accepted.version.as_str());
+    let obsolete: Vec<_> = versions.filter(|version| is_obsolete(version)).collect();
+    if !obsolete.is_empty() {
+        let words = format!("may connect with {}: the server accepts it", obsolete.join(" and "));
+        add(FindingKind::ObsoleteVersion, words, NO_OBSOLETE_VERSION);
+    }
+    if let Some(suite) = &probe.weak_suite {
+        let weakness = names::weakness(suite).unwrap_or("weak");
+        let words = format!("may connect with a weak suite ({suite}: {weakness}): the server accepts it");
+        add(FindingKind::WeakSuite, words, NO_WEAK_SUITE);
+    }
+    found.extend(probe.certificates.first().into_iter().flat_map(of_certificate));
+    found
+}
+
+fn is_obsolete(version: &str) -> bool {
+    matches!(version, "tls1.0" | "tls1.1")
 }
 
 fn passwords(pair: &Pair) -> Vec<Found> {
@@ -180,7 +226,7 @@ fn of_encryption(encryption: &Encryption) -> Vec<Found> {
     }
     negotiated(encryption)
         .into_iter()
-        .chain(of_certificate(encryption))
+        .chain(encryption.certificate.iter().flat_map(of_certificate))
         .chain(key_shares(encryption))
         .collect()
 }
@@ -193,14 +239,12 @@ fn negotiated(encryption: &Encryption) -> Vec<Found> {
         found.push(Found { kind, count, words, todo });
     };
     let version = encryption.version.as_deref().unwrap_or_default();
-    if matches!(version, "tls1.0" | "tls1.1") {
-        let todo = "allow TLS 1.2 and 1.3 only: RFC 8996 forbids what is older";
-        add(FindingKind::ObsoleteVersion, format!("with {version}"), todo);
+    if is_obsolete(version) {
+        add(FindingKind::ObsoleteVersion, format!("with {version}"), NO_OBSOLETE_VERSION);
     }
     let suite = encryption.suite.as_deref().unwrap_or_default();
     if let Some(weakness) = names::weakness(suite) {
-        let todo = "allow suites with AES-GCM or ChaCha20-Poly1305 only, on the server";
-        add(FindingKind::WeakSuite, format!("with a weak suite ({suite}): {weakness}"), todo);
+        add(FindingKind::WeakSuite, format!("with a weak suite ({suite}): {weakness}"), NO_WEAK_SUITE);
     }
     if !names::has_forward_secrecy(suite) {
         let todo = "allow suites with ECDHE only: whoever gets the server's key can read what was recorded";
@@ -215,8 +259,7 @@ fn negotiated(encryption: &Encryption) -> Vec<Found> {
     found
 }
 
-fn of_certificate(encryption: &Encryption) -> Vec<Found> {
-    let Some(certificate) = &encryption.certificate else { return Vec::new() };
+fn of_certificate(certificate: &Certificate) -> Vec<Found> {
     let mut found = Vec::new();
     let mut add = |kind, words, todo| found.push(Found { kind, count: FoundCount::None, words, todo });
     let rsa_bits = certificate.key.strip_prefix("rsa").and_then(|bits| bits.parse::<u32>().ok());
@@ -295,7 +338,7 @@ fn not_resumed(pair: &Pair) -> Option<Found> {
     })
 }
 
-fn not_post_quantum(pair: &Pair) -> Option<Found> {
+fn not_post_quantum(pair: &Pair, probe: Option<&ServerProbe>) -> Option<Found> {
     let classical = |encryption: &Encryption| {
         let group = encryption.group.as_deref();
         encryption.kind == EncryptionKind::Tls && !group.is_some_and(NamedGroup::is_post_quantum)
@@ -305,11 +348,20 @@ fn not_post_quantum(pair: &Pair) -> Option<Found> {
     let offered = offers.any(|group| NamedGroup::is_post_quantum(group));
     (all > 0).then(|| {
         let offer = if offered { "; the client offers one" } else { "" };
+        let accepts = probe.filter(|probe| probe.error.is_none()).map(|probe| {
+            probe.groups.iter().any(|group| NamedGroup::is_post_quantum(group))
+        });
         Found {
             kind: FindingKind::NotPostQuantum,
             count: FoundCount::Connections(all),
             words: format!("without a post-quantum key exchange{offer}"),
-            todo: "upgrade the TLS libraries of both ends: OpenSSL 3.5 has X25519MLKEM768",
+            todo: match accepts {
+                Some(true) => "upgrade the clients' TLS library (OpenSSL 3.5, for example): the server accepts a hybrid group",
+                Some(false) if offered => {
+                    "upgrade the server's TLS library: it accepts no hybrid group, and OpenSSL 3.5 has X25519MLKEM768"
+                }
+                Some(false) | None => "upgrade the TLS libraries of both ends: OpenSSL 3.5 has X25519MLKEM768",
+            },
         }
     })
 }

@@ -23,11 +23,13 @@ mod error;
 mod findings;
 mod flow;
 mod frame;
+mod labels;
 mod load;
 mod memory;
 mod names;
 mod observation;
 mod observer;
+mod probe;
 mod read;
 mod stream;
 mod tally;
@@ -41,13 +43,15 @@ pub use capture::Capture;
 pub use cyclonedx::cyclonedx;
 pub use error::CaptureError;
 pub use frame::{Frame, LinkType, PacketDirection, Segment, Skipped, TcpFlags, segment};
+pub use labels::AddressLabels;
 pub use load::ObservedLoad;
 pub use observation::{
-    Bytes, Certificate, Connections, Encryption, EncryptionKind, Estimated, FailureCount, FindingKind,
-    Observation, ObservedFinding, Pair, PairCost, PathShare, PhaseTime, PlainLogin, Quantiles, Queries,
-    Share, SidecarSaving, SkippedFrames,
+    AcceptedVersion, Bytes, Certificate, Connections, Encryption, EncryptionKind, Estimated, FailureCount,
+    FindingKind, Observation, ObservedFinding, Pair, PairCost, PathShare, PhaseTime, PlainLogin, Quantiles,
+    Queries, ServerProbe, Share, SidecarSaving, SkippedFrames,
 };
 pub use observer::Ports;
+pub use probe::{Answer, Question};
 pub use read::{SourceEnd, Watch};
 pub use stream::{Content, Piece, Stream};
 pub use text::{encryption_words, first_screen, limits};

@@ -33,6 +33,9 @@ pub struct Observation {
     pub uncounted: u64,
     /// Those that cost most first.
     pub pairs: Vec<Pair>,
+    /// What servers accept, if they were asked: `--probe`.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub probes: Vec<ServerProbe>,
     /// The worst first.
     pub findings: Vec<ObservedFinding>,
 }
@@ -65,6 +68,12 @@ pub struct SkippedFrames {
 pub struct Pair {
     pub client: String,
     pub server: String,
+    /// The client's host name, if it was looked up: `--resolve`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub client_name: Option<String>,
+    /// The server's host name, if it was looked up.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub server_name: Option<String>,
     /// `postgres`, `mysql` or `mongodb`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub protocol: Option<String>,
@@ -274,6 +283,31 @@ pub struct Certificate {
     pub sha256: Option<String>,
 }
 
+/// What a server accepts, by asking it. Nothing of it was verified.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct ServerProbe {
+    pub server: String,
+    /// Why it could not be asked.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub error: Option<String>,
+    /// The newest first. None: the server has no TLS.
+    pub versions: Vec<AcceptedVersion>,
+    /// The key exchange groups of TLS 1.3 that it accepts, in its order if it has one.
+    pub groups: Vec<String>,
+    /// What it selects if a client offers weak suites only.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub weak_suite: Option<String>,
+    /// The server's certificate, and those that it sends with it.
+    pub certificates: Vec<Certificate>,
+}
+
+/// A version of TLS, with the suite that a server selects in it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct AcceptedVersion {
+    pub version: String,
+    pub suite: String,
+}
+
 /// Logins that were not encrypted, those that the server refused included.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct PlainLogin {
@@ -293,6 +327,7 @@ pub struct FailureCount {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct ObservedFinding {
     pub kind: FindingKind,
+    /// `any client` if the server was asked.
     pub client: String,
     pub server: String,
     /// What was seen, in one sentence.

@@ -95,8 +95,9 @@ impl Watch {
             dropped: Some(source.dropped).filter(|dropped| *dropped > 0),
             truncated: source.truncated,
             evicted: counts.evicted,
-            findings: findings(&pairs),
+            findings: findings(&pairs, &[]),
             pairs,
+            probes: Vec::new(),
         }
     }
 }

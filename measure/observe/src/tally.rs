@@ -177,6 +177,8 @@ impl PairTally {
         Pair {
             client: client.to_string(),
             server: server.to_string(),
+            client_name: None,
+            server_name: None,
             protocol: self.protocol.map(|protocol| protocol.label().to_owned()),
             connections: self.connections,
             connects_per_s,

@@ -1,6 +1,7 @@
 //! The first screen: a pair per line, then what to change.
 
 use crate::findings::merged;
+use crate::labels::AddressLabels;
 use crate::observation::{Encryption, EncryptionKind, Observation, Pair, PairCost, Quantiles, SkippedFrames};
 use crate::words::{counted, grouped};
 
@@ -24,11 +25,13 @@ pub fn first_screen(observation: &Observation) -> String {
         lines.push(nothing(observation));
     }
     let limits = limits(observation);
+    let labels = AddressLabels::of(observation);
     let pairs: Vec<_> = observation.pairs.iter().map(pair_lines).collect();
-    let findings: Vec<_> = merged(&observation.pairs)
+    let findings: Vec<_> = merged(&observation.pairs, &observation.probes)
         .into_iter()
         .map(|finding| {
-            let head = format!("  {} → {}: {}", finding.from, finding.server, finding.seen);
+            let (from, server) = (labels.label(&finding.from), labels.label(&finding.server));
+            let head = format!("  {from} → {server}: {}", finding.seen);
             vec![head, format!("    {}", finding.todo)]
         })
         .collect();
@@ -91,7 +94,8 @@ fn pair_lines(pair: &Pair) -> Vec<String> {
     }
     facts.extend(pair.encryption.first().map(|most| encryption(most, pair.encryption.len() - 1)));
     let protocol = pair.protocol.as_deref().unwrap_or("unknown protocol");
-    let mut lines = vec![format!("{} → {} ({protocol}): {}", pair.client, pair.server, facts.join(", "))];
+    let (client, server) = (pair.client_label(), pair.server_label());
+    let mut lines = vec![format!("{client} → {server} ({protocol}): {}", facts.join(", "))];
     if let Some(connect) = &pair.connect_ms {
         let phases = pair.phases.iter().filter(|phase| phase.phase != "first_query");
         let parts: Vec<_> =
@@ -158,6 +162,10 @@ pub fn limits(observation: &Observation) -> Vec<String> {
         ));
     }
     limits.extend(observation.skipped.as_ref().and_then(skipped));
+    for probe in &observation.probes {
+        let error = probe.error.as_ref();
+        limits.extend(error.map(|error| format!("{} could not be probed: {error}", probe.server)));
+    }
     if observation.evicted > 0 {
         let evicted = counted(observation.evicted, "idle connection");
         limits.push(format!("{evicted} no longer followed: too many were open"));

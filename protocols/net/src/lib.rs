@@ -20,6 +20,7 @@ mod error;
 mod listener;
 mod opening;
 mod phase;
+mod probe;
 mod reactor;
 mod readiness;
 mod resolve;
@@ -33,6 +34,7 @@ pub use connecting::{ConnectProgress, Connected, Connecting, ContextSource, Dial
 pub use error::{Error, Fault, Instead};
 pub use listener::{Listener, Peer};
 pub use phase::{PhaseTimes, Stopwatch};
+pub use probe::{AcceptedTls, MAX_PROBE_CONNECTIONS, Probed, probe};
 pub use reactor::{Reactor, Ready, Trigger, WakeHandle, WatchedEvents};
 pub use readiness::Readiness;
 pub use socket::{Address, SourceAddresses, Transport};

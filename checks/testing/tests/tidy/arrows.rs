@@ -22,7 +22,7 @@ const ARROWS: [(&str, &[&str]); 22] = [
     ("lab", &["model", "record", "wire", "net", "link", "tde", "host", "fetch"]),
     ("hosts", &["model", "record", "host", "load"]),
     ("stats", &["model"]),
-    ("observe", &["vocabulary", "wire"]),
+    ("observe", &["vocabulary", "wire", "net"]),
     ("experiment", &["model", "record", "stats", "host", "lab", "load", "link", "hosts"]),
     ("report", &["model", "stats", "observe"]),
     ("proxy", &["vocabulary", "wire", "net"]),

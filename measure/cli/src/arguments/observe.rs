@@ -20,6 +20,9 @@ Examples:
       a server on another port, without a file
   ciphertoll observe --pcap trace.pcap --format html -o observed.html
       everything as one self-contained page; csv and json for programs, markdown for a ticket
+  sudo ciphertoll observe --resolve --probe
+      with the host names of clients and servers; then each server is asked for its certificates, and for the
+      TLS versions and key exchange groups that it accepts
   sudo ciphertoll observe --for 10m --format cyclonedx -o cbom.json
       the inventory that auditors ask for: servers, protocols, certificates and algorithms, as CycloneDX 1.7
 
@@ -55,6 +58,13 @@ pub(crate) struct ObserveArguments {
         default_value = "5432=postgres,3306=mysql,27017=mongodb"
     )]
     pub(crate) port: Vec<ServerPort>,
+    /// Look up the host names of clients and servers
+    #[arg(long)]
+    pub(crate) resolve: bool,
+    /// Ask each server that was seen for what TLS hides: its certificates, and which versions, groups and weak suites it accepts.
+    /// It takes up to 19 connections without a login to each, which a server logs
+    #[arg(long)]
+    pub(crate) probe: bool,
     /// Output format
     #[arg(long, value_enum, default_value_t = ObserveFormat::Terminal)]
     pub(crate) format: ObserveFormat,

@@ -1,5 +1,6 @@
 //! `ciphertoll observe`: what is known of the traffic is what is printed.
 
+mod asked;
 mod confined;
 mod costs;
 mod known;

@@ -12,7 +12,7 @@ use super::document::{
     KeyProperties, ProtocolProperties, RelatedAsset,
 };
 use crate::names;
-use crate::observation::{Certificate, Encryption, EncryptionKind, Observation, Pair};
+use crate::observation::{Certificate, Encryption, EncryptionKind, Observation, Pair, ServerProbe};
 
 const NOT_ENCRYPTED: &str = "not-encrypted";
 
@@ -23,6 +23,8 @@ pub(super) struct SeenServers<'a>(BTreeMap<&'a str, SeenServer<'a>>);
 struct SeenServer<'a> {
     pairs: Vec<&'a Pair>,
     protocols: BTreeMap<String, SeenProtocol<'a>>,
+    /// What it accepts, if it was asked.
+    probe: Option<&'a ServerProbe>,
 }
 
 /// A version of TLS, or GSSAPI, on one server.
@@ -30,6 +32,8 @@ struct SeenServer<'a> {
 struct SeenProtocol<'a> {
     /// Each with its client.
     encryption: Vec<(&'a str, &'a Encryption)>,
+    /// Those that the server showed when it was asked.
+    probed: &'a [Certificate],
 }
 
 /// A property in the namespace of this tool.
@@ -47,6 +51,13 @@ impl<'a> SeenServers<'a> {
                 let Some(label) = protocol_label(encryption) else { continue };
                 let protocol = server.protocols.entry(label).or_default();
                 protocol.encryption.push((&pair.client, encryption));
+            }
+        }
+        for probe in &observation.probes {
+            let Some(server) = servers.get_mut(probe.server.as_str()) else { continue };
+            server.probe = Some(probe);
+            for protocol in server.protocols.values_mut() {
+                protocol.probed = &probe.certificates;
             }
         }
         Self(servers)
@@ -122,6 +133,7 @@ impl SeenServer<'_> {
         ];
         let protocol = self.pairs.iter().find_map(|pair| pair.protocol.as_deref());
         properties.extend(protocol.map(|protocol| property("protocol", protocol)));
+        properties.extend(self.probe.into_iter().flat_map(accepted));
         for pair in &self.pairs {
             properties.push(property(&format!("connections-from:{}", pair.client), pair.connections.begun));
             properties.extend(pair.logins.iter().map(|login| {
@@ -134,7 +146,8 @@ impl SeenServer<'_> {
 
 impl SeenProtocol<'_> {
     fn certificates(&self) -> BTreeSet<&Certificate> {
-        self.encryption.iter().filter_map(|(_, encryption)| encryption.certificate.as_ref()).collect()
+        let seen = self.encryption.iter().filter_map(|(_, encryption)| encryption.certificate.as_ref());
+        seen.chain(self.probed).collect()
     }
 
     /// Adds the protocol and what it depends on. Returns its reference.
@@ -192,6 +205,15 @@ impl SeenProtocol<'_> {
         properties.extend(clients.into_iter().map(from));
         properties
     }
+}
+
+/// What a server said when it was asked.
+fn accepted(probe: &ServerProbe) -> Vec<BomProperty> {
+    let versions = probe.versions.iter().map(|accepted| property("accepts-version", &accepted.version));
+    let groups = probe.groups.iter().map(|group| property("accepts-group", algorithms::group_name(group)));
+    let weak = probe.weak_suite.iter().map(|suite| property("accepts-weak-suite", suite));
+    let error = probe.error.iter().map(|error| property("probe-error", error));
+    versions.chain(groups).chain(weak).chain(error).collect()
 }
 
 /// `tls1.3`; `None` for what is no cryptographic protocol, or was not completed.

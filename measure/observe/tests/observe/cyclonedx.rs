@@ -161,8 +161,13 @@ fn certificates_are_listed_where_they_were_seen_and_named_as_hidden_where_not() 
     assert_eq!(of["fingerprint"], json!({ "alg": "SHA-256", "content": id }));
     let key = component(&document, &format!("public-key/{id}"));
     assert_eq!(key["cryptoProperties"]["relatedCryptoMaterialProperties"]["size"], 2048);
+    // One that was asked for.
+    let of_probe = &sample().probes[0].certificates[0];
+    component(&document, &format!("certificate/{}", of_probe.sha256.as_ref().unwrap()));
+    assert_eq!(document["compositions"], json!(null));
+    let passive = self::document(&Observation { probes: Vec::new(), ..sample() });
     let hidden = json!([{ "aggregate": "incomplete", "dependencies": ["protocol/tls1.3@10.0.0.5:5432"] }]);
-    assert_eq!(document["compositions"], hidden);
+    assert_eq!(passive["compositions"], hidden);
 }
 
 #[test]

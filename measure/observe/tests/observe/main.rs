@@ -2,6 +2,7 @@
 
 #![expect(clippy::unwrap_used, reason = "the helpers of tests may fail as tests do")]
 
+mod asked;
 mod captures;
 mod cyclonedx;
 mod exchange;

@@ -120,6 +120,8 @@ fn with(encryption: Encryption) -> Vec<(FindingKind, String)> {
     let pair = Pair {
         client: "10.0.0.1".to_owned(),
         server: "10.0.0.2:5432".to_owned(),
+        client_name: None,
+        server_name: None,
         protocol: None,
         connections: Connections { begun: 1, ..Connections::default() },
         connects_per_s: None,

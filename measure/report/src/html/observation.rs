@@ -1,6 +1,6 @@
 //! The page of an observation: what was seen and what to change, then the details.
 
-use ciphertoll_observe::{Observation, ObservedFinding};
+use ciphertoll_observe::{AddressLabels, Observation, ObservedFinding};
 
 use super::measured::figures;
 use super::page::{self, SCRIPT, SCRIPT_SHA256};
@@ -62,7 +62,9 @@ fn findings(observation: &Observation) -> Option<Element> {
         return None;
     }
     let shown = observation.findings.len().min(MOST_ROWS);
-    let list = Element::new("ul").class("said").children(observation.findings[..shown].iter().map(finding));
+    let labels = AddressLabels::of(observation);
+    let shown_ones = observation.findings[..shown].iter();
+    let list = Element::new("ul").class("said").children(shown_ones.map(|found| finding(found, &labels)));
     let rest = rest(observation.findings.len(), shown, "finding");
     Some(
         Element::new("div")
@@ -73,7 +75,7 @@ fn findings(observation: &Observation) -> Option<Element> {
     )
 }
 
-fn finding(finding: &ObservedFinding) -> Element {
+fn finding(finding: &ObservedFinding, labels: &AddressLabels<'_>) -> Element {
     let tone = tone(finding);
     let sign = Element::new("span").class("sign").with("aria-hidden", "true").text(tone.mark());
     let mut text = Element::new("span");
@@ -81,7 +83,9 @@ fn finding(finding: &ObservedFinding) -> Element {
         text = text.child(Element::new("span").class("visually-hidden").text("Caution:")).text(" ");
     }
     let text = text
-        .child(Element::new("strong").text(place(&finding.client, &finding.server)))
+        .child(
+            Element::new("strong").text(place(labels.label(&finding.client), labels.label(&finding.server))),
+        )
         .text(flowing(&format!(": {}.", clean(&finding.seen))))
         .child(Element::new("br"))
         .child(
@@ -98,6 +102,7 @@ fn details(observation: &Observation) -> Vec<PagePart> {
     let before = [
         ("encryption", sections::encryption(observation, MOST_ROWS)),
         ("certificates", sections::certificates(observation, MOST_ROWS)),
+        ("accepted", sections::accepted(observation, MOST_ROWS)),
     ];
     let after = [
         ("queries", sections::queries(observation, MOST_ROWS)),

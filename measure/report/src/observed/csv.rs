@@ -44,7 +44,15 @@ fn columns() -> Vec<ObservedColumn> {
     columns.extend(encryption_columns());
     columns.extend(certificate_columns());
     columns.extend(cost_columns());
+    columns.extend(name_columns());
     columns
+}
+
+fn name_columns() -> Vec<ObservedColumn> {
+    vec![
+        of_pair("client_name", |pair| optional_text(pair.client_name.as_deref())),
+        of_pair("server_name", |pair| optional_text(pair.server_name.as_deref())),
+    ]
 }
 
 fn pair_columns() -> Vec<ObservedColumn> {

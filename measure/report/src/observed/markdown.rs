@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use ciphertoll_observe::Observation;
+use ciphertoll_observe::{AddressLabels, Observation};
 
 use super::words::{headline, limits, place, rest, title, tone};
 use super::{pairs, sections};
@@ -24,6 +24,7 @@ pub fn observation_markdown(observation: &Observation) -> String {
     let details = [
         sections::encryption(observation, MOST_ROWS),
         sections::certificates(observation, MOST_ROWS),
+        sections::accepted(observation, MOST_ROWS),
         sections::logins(observation, MOST_ROWS),
         sections::failures(observation, MOST_ROWS),
     ];
@@ -49,12 +50,13 @@ fn findings(observation: &Observation) -> String {
         return String::new();
     }
     let mut text = String::from("\n**What to change**\n\n");
+    let labels = AddressLabels::of(observation);
     for finding in observation.findings.iter().take(MOST_ROWS) {
         let mark = match tone(finding) {
             Tone::Neutral => String::new(),
             tone => format!("{} ", escaped(tone.mark())),
         };
-        let place = escaped(&place(&finding.client, &finding.server));
+        let place = escaped(&place(labels.label(&finding.client), labels.label(&finding.server)));
         let (seen, todo) = (escaped(&clean(&finding.seen)), escaped(&capital(&clean(&finding.todo))));
         let _ = writeln!(text, "- {mark}**{place}**: {seen}.\n  {todo}.");
     }

@@ -3,7 +3,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use ciphertoll_model::Metric;
-use ciphertoll_observe::{Certificate, Encryption, EncryptionKind, Observation, Pair, Queries};
+use ciphertoll_observe::{
+    AddressLabels, Certificate, Encryption, EncryptionKind, Observation, Pair, Queries, ServerProbe,
+};
 
 use super::pairs::time;
 use super::words::{phase_named, place_of, rest};
@@ -74,9 +76,15 @@ fn kind(encryption: &Encryption) -> String {
 /// The certificates that servers showed, and which did.
 pub(crate) fn certificates(observation: &Observation, most: usize) -> Option<Section> {
     let mut seen: BTreeMap<&Certificate, BTreeSet<&str>> = BTreeMap::new();
+    let labels = AddressLabels::of(observation);
     for pair in &observation.pairs {
         for certificate in pair.encryption.iter().filter_map(|encryption| encryption.certificate.as_ref()) {
-            seen.entry(certificate).or_default().insert(&pair.server);
+            seen.entry(certificate).or_default().insert(labels.label(&pair.server));
+        }
+    }
+    for probe in &observation.probes {
+        for certificate in &probe.certificates {
+            seen.entry(certificate).or_default().insert(labels.label(&probe.server));
         }
     }
     let headings = [
@@ -95,8 +103,37 @@ pub(crate) fn certificates(observation: &Observation, most: usize) -> Option<Sec
     };
     let rows: Vec<_> = seen.into_iter().map(row).collect();
     let mut section = section("Certificates", &headings, rows, most)?;
-    section.notes.push(Sentence::neutral("TLS 1.3 encrypts certificates, so that they are not seen."));
+    if observation.probes.is_empty() {
+        let hidden = "TLS 1.3 encrypts certificates, so that they are not seen; --probe asks for them.";
+        section.notes.push(Sentence::neutral(hidden));
+    }
     Some(section)
+}
+
+/// What servers accept, if they were asked.
+pub(crate) fn accepted(observation: &Observation, most: usize) -> Option<Section> {
+    let headings = [
+        (ColumnKind::Text, "versions"),
+        (ColumnKind::Text, "groups of TLS 1.3"),
+        (ColumnKind::Text, "weak suite"),
+    ];
+    let labels = AddressLabels::of(observation);
+    let row = |probe: &ServerProbe| {
+        let versions: Vec<_> = probe.versions.iter().map(|accepted| accepted.version.as_str()).collect();
+        let versions = match &probe.error {
+            Some(error) => clean(error),
+            None if versions.is_empty() => "no TLS".to_owned(),
+            None => clean(&versions.join(", ").replace("tls", "TLS ")),
+        };
+        let optional = |text: &str| match text {
+            "" => TableEntry::absent(),
+            text => TableEntry::text(clean(text)),
+        };
+        let groups = optional(&probe.groups.join(", "));
+        let weak = optional(probe.weak_suite.as_deref().unwrap_or_default());
+        (clean(labels.label(&probe.server)), vec![TableEntry::text(versions), groups, weak])
+    };
+    section("What servers accept", &headings, observation.probes.iter().map(row).collect(), most)
 }
 
 /// The phases of a connect, for pairs that connected.

@@ -49,7 +49,7 @@ pub(crate) fn place(client: &str, server: &str) -> String {
 }
 
 pub(crate) fn place_of(pair: &Pair) -> String {
-    place(&pair.client, &pair.server)
+    place(pair.client_label(), &pair.server_label())
 }
 
 /// The phase by its name in documents; a newer observer may know others.

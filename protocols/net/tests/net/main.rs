@@ -15,6 +15,7 @@ mod other_protocol;
 mod phases;
 mod postgres;
 mod postgres_server;
+mod probe;
 mod refused;
 mod results;
 mod resumption;

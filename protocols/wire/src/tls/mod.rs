@@ -14,6 +14,7 @@ mod key_exchange;
 mod messages;
 mod observer;
 mod partial;
+mod probe_hello;
 mod records;
 mod server_hello;
 mod signature;
@@ -27,4 +28,5 @@ pub use handshake::{Capture, ClientAuthentication, RecordTally, Selected, Stage,
 pub use handshake_observer::HandshakeObserver;
 pub use key_exchange::KeyExchangeGroup;
 pub use observer::{Flight, FlightObserver};
+pub use probe_hello::ProbeHello;
 pub use signature::SignatureScheme;

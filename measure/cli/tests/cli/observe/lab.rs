@@ -65,12 +65,16 @@ impl Lab {
 
     /// Begins to observe the server, in the network of the clients.
     pub(super) fn observe(&self) -> Observer {
+        self.observe_with(&[])
+    }
+
+    pub(super) fn observe_with(&self, more: &[&str]) -> Observer {
         let directory = tempfile::tempdir().expect("a directory");
         let document = directory.path().join("seen.json");
         let port = format!("{}={}", self.address.port(), self.protocol());
         let mut command = Command::new("nsenter");
         command.args(["--target", &self.inside, "--net", env!("CARGO_BIN_EXE_ciphertoll"), "observe"]);
-        command.args(["--for", "10m", "--format", "json", "--port", &port]);
+        command.args(["--for", "10m", "--format", "json", "--port", &port]).args(more);
         let file = File::create(&document).expect("a file");
         command.current_dir(&directory);
         let mut child = command.stdout(file).stderr(Stdio::piped()).spawn().expect("nsenter starts");

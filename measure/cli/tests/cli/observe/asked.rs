@@ -1,0 +1,87 @@
+//! What servers accept is asked of real ones, by a process without rights that ends with the observer.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use ciphertoll_model::Engine;
+use ciphertoll_net::tls::{TlsParameters, TlsVersion};
+use nix::unistd::geteuid;
+
+use super::lab::{Lab, Start, connect};
+
+const NOBODY: &str = "65534";
+/// Many times what it takes.
+const LONG: Duration = Duration::from_mins(1);
+
+#[test]
+fn servers_say_what_they_accept() {
+    if !geteuid().is_root() {
+        return ciphertoll_testing::not_for_all("only root may capture packets");
+    }
+    let cases = [(Engine::Postgres, "tls1.3-p256", "p256"), (Engine::MariaDb, "tls1.3-rsa2048", "rsa2048")];
+    for (engine, path, key) in cases {
+        let lab = Lab::start(engine, engine.label(), path, &[]);
+        let observer = lab.observe_with(&["--probe", "--resolve"]);
+        let settings = lab.settings(TlsParameters::new(TlsVersion::Tls13));
+        lab.inside(|| connect(&lab.dialer(Start::Tls, lab.password(), Some(&settings))).expect("a login"));
+        let seen = observer.end();
+        let probe = &seen["probes"][0];
+        assert_eq!(probe["server"], lab.address.to_string(), "{seen:#}");
+        let accepted = |list: &str, field: &str| -> Vec<&str> {
+            let list = probe[list].as_array().expect("a list").iter();
+            list.filter_map(|one| if field.is_empty() { one.as_str() } else { one[field].as_str() }).collect()
+        };
+        assert_eq!(accepted("versions", "version"), ["tls1.3", "tls1.2"], "{probe:#}");
+        assert!(accepted("groups", "").contains(&"p256"), "{probe:#}");
+        assert_eq!(accepted("certificates", "key").first(), Some(&key), "{probe:#}");
+        // The probe's own connections come after the observation.
+        assert_eq!(seen["pairs"][0]["connections"]["begun"], 1, "{seen:#}");
+    }
+}
+
+#[test]
+fn the_process_that_asks_has_no_rights_and_ends_with_the_observer() {
+    if !geteuid().is_root() {
+        return ciphertoll_testing::not_for_all("only root may capture packets");
+    }
+    let lab = Lab::start(Engine::Postgres, "postgres", "plain", &[]);
+    let mut observer = lab.observe_with(&["--probe"]);
+    let companion = child_of(observer.child.id());
+    await_that("it gives up its rights", || {
+        let status = fs::read_to_string(companion.join("status")).expect("it runs");
+        let value = |name: &str| {
+            status
+                .lines()
+                .find_map(|line| line.strip_prefix(name))
+                .unwrap_or_default()
+                .split_whitespace()
+                .next()
+        };
+        let (user, capabilities) = (value("Uid:"), value("CapPrm:"));
+        user == Some(NOBODY) && capabilities == Some("0000000000000000") && value("NoNewPrivs:") == Some("1")
+    });
+    observer.child.kill().and_then(|()| observer.child.wait()).expect("it ran");
+    await_that("it ends", || has_ended(&companion));
+}
+
+fn child_of(parent: u32) -> PathBuf {
+    let children = fs::read_to_string(format!("/proc/{parent}/task/{parent}/children")).expect("it runs");
+    let child = children.split_whitespace().next().unwrap_or_else(|| panic!("{parent} has no child"));
+    PathBuf::from(format!("/proc/{child}"))
+}
+
+/// One that nobody waits for is as good as gone.
+fn has_ended(process: &Path) -> bool {
+    let status = fs::read_to_string(process.join("status"));
+    status.map_or(true, |status| status.contains("State:\tZ"))
+}
+
+fn await_that(what: &str, is_so: impl Fn() -> bool) {
+    let end = Instant::now() + LONG;
+    while !is_so() {
+        assert!(Instant::now() < end, "{what}");
+        thread::sleep(Duration::from_millis(5));
+    }
+}

@@ -1,0 +1,226 @@
+//! What servers accept, and what addresses are called: what an observer cannot see, and has to ask for. None of this is done
+//! unless a person wants it.
+
+use std::collections::BTreeMap;
+use std::net::{IpAddr, SocketAddr};
+use std::sync::mpsc;
+use std::thread;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use ciphertoll_net::{AcceptedTls, MAX_PROBE_CONNECTIONS, Probed};
+use ciphertoll_wire::passive::DatabaseProtocol;
+use ciphertoll_wire::tls::KeyExchangeGroup;
+use serde::{Deserialize, Serialize};
+
+use crate::certificate;
+use crate::names;
+use crate::observation::{AcceptedVersion, Observation, ServerProbe};
+use crate::words::counted;
+
+/// Servers that are asked: those with most connections.
+const MAX_SERVERS: usize = 50;
+/// Addresses whose names are looked up: those with most connections.
+const MAX_ADDRESSES: usize = 500;
+/// Of a name (RFC 1035).
+const MAX_NAME_BYTES: usize = 253;
+const LIMIT_PER_SERVER: Duration = Duration::from_secs(10);
+/// For all names: a resolver that does not answer takes five seconds for each.
+const LIMIT_FOR_NAMES: Duration = Duration::from_secs(10);
+/// At a time.
+const WORKERS: usize = 8;
+
+/// What is to be asked about an observation.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Question {
+    names_of: Vec<IpAddr>,
+    /// Each with its protocol's name.
+    probe: Vec<(SocketAddr, String)>,
+}
+
+/// What was found out.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Answer {
+    names: BTreeMap<IpAddr, String>,
+    probes: Vec<ServerProbe>,
+}
+
+impl Question {
+    /// About this observation's addresses, if their names are wanted, and its servers, if they are to be probed.
+    #[must_use]
+    pub fn about(observation: &Observation, names: bool, probe: bool) -> Self {
+        let mut question = Self::default();
+        for pair in &observation.pairs {
+            let (Ok(client), Ok(server)) = (pair.client.parse::<IpAddr>(), pair.server.parse::<SocketAddr>())
+            else {
+                continue;
+            };
+            if names {
+                add(&mut question.names_of, client, MAX_ADDRESSES);
+                add(&mut question.names_of, server.ip(), MAX_ADDRESSES);
+            }
+            if let Some(protocol) = pair.protocol.clone().filter(|_| probe) {
+                add(&mut question.probe, (server, protocol), MAX_SERVERS);
+            }
+        }
+        question
+    }
+
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.names_of.is_empty() && self.probe.is_empty()
+    }
+
+    /// `probing 3 servers, by up to 19 connections each`
+    #[must_use]
+    pub fn words(&self) -> String {
+        let servers = counted(self.probe.len() as u64, "server");
+        format!("probing {servers}, by up to {MAX_PROBE_CONNECTIONS} connections each")
+    }
+
+    /// How long the answer may take.
+    #[must_use]
+    pub fn limit(&self) -> Duration {
+        let rounds = u32::try_from(self.probe.len().div_ceil(WORKERS)).unwrap_or(u32::MAX);
+        LIMIT_FOR_NAMES + LIMIT_PER_SERVER.saturating_mul(rounds)
+    }
+
+    /// Asks. What does not answer in time is left out, or named as an error.
+    #[must_use]
+    pub fn ask(self) -> Answer {
+        let names = in_parallel(self.names_of, LIMIT_FOR_NAMES, |address| Some((address, name_of(address)?)));
+        let limit = LIMIT_PER_SERVER.saturating_mul(u32::try_from(self.probe.len()).unwrap_or(u32::MAX));
+        let mut probes =
+            in_parallel(self.probe, limit, |(server, protocol)| ServerProbe::ask(server, &protocol));
+        probes.sort_by(|one, other| one.server.cmp(&other.server));
+        Answer { names: names.into_iter().collect(), probes }
+    }
+}
+
+/// Adds what is not there, up to a number.
+fn add<T: PartialEq>(all: &mut Vec<T>, one: T, most: usize) {
+    if all.len() < most && !all.contains(&one) {
+        all.push(one);
+    }
+}
+
+/// The results of all that end in time. Those that do not are abandoned.
+fn in_parallel<T: Send + 'static, R: Send + 'static>(
+    all: Vec<T>,
+    limit: Duration,
+    work: impl Fn(T) -> Option<R> + Clone + Send + 'static,
+) -> Vec<R> {
+    let end = Instant::now().checked_add(limit);
+    let (sender, results) = mpsc::channel();
+    let mut parts: Vec<Vec<T>> = Vec::new();
+    parts.resize_with(WORKERS, Vec::new);
+    for (number, one) in all.into_iter().enumerate() {
+        parts[number % WORKERS].push(one);
+    }
+    for part in parts {
+        let (sender, work) = (sender.clone(), work.clone());
+        thread::spawn(move || {
+            for one in part {
+                // Nobody waits any more.
+                let Some(true) = work(one).map(|result| sender.send(result).is_ok()) else { continue };
+            }
+        });
+    }
+    drop(sender);
+    let left = || end.map_or(Duration::MAX, |end| end.saturating_duration_since(Instant::now()));
+    std::iter::from_fn(|| results.recv_timeout(left()).ok()).collect()
+}
+
+/// The host name of an address, if it has one, by the system's resolver.
+fn name_of(address: IpAddr) -> Option<String> {
+    let name = dns_lookup::lookup_addr(&address).ok()?;
+    is_host_name(&name).then_some(name)
+}
+
+/// Names come from whoever owns the address. The resolver returns the address itself if it has none.
+pub(crate) fn is_host_name(name: &str) -> bool {
+    let is_allowed = |byte: u8| byte.is_ascii_alphanumeric() || b"-._".contains(&byte);
+    !name.is_empty()
+        && name.len() <= MAX_NAME_BYTES
+        && name.bytes().all(is_allowed)
+        && name.parse::<IpAddr>().is_err()
+}
+
+impl ServerProbe {
+    fn ask(server: SocketAddr, protocol: &str) -> Option<Self> {
+        let protocol = DatabaseProtocol::ALL.into_iter().find(|known| known.label() == protocol)?;
+        let answer = ciphertoll_net::probe(server, protocol, LIMIT_PER_SERVER);
+        let empty = Self { server: server.to_string(), ..Self::default() };
+        Some(match answer {
+            Ok(Probed::NoTls) => empty,
+            Ok(Probed::Tls(accepted)) => Self { server: server.to_string(), ..Self::of(&accepted) },
+            Err(error) => Self { error: Some(error.to_string()), ..empty },
+        })
+    }
+
+    fn of(accepted: &AcceptedTls) -> Self {
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        let now_ns = u64::try_from(now.as_nanos()).unwrap_or(u64::MAX);
+        let version = |(version, suite): &(u16, u16)| AcceptedVersion {
+            version: names::version(*version),
+            suite: names::suite(*suite),
+        };
+        let group = |group: &_| names::group(KeyExchangeGroup::Named(*group));
+        Self {
+            server: String::new(),
+            error: None,
+            versions: accepted.versions.iter().map(version).collect(),
+            groups: accepted.groups.iter().map(group).collect(),
+            weak_suite: accepted.weak_suite.map(names::suite),
+            certificates: accepted.chain.iter().filter_map(|der| certificate::read(der, now_ns)).collect(),
+        }
+    }
+}
+
+impl Observation {
+    /// Adds what was found out. What was not asked for is ignored.
+    pub fn add_answer(&mut self, answer: Answer) {
+        let name = |address: &str| {
+            let address: IpAddr = address.parse().ok()?;
+            answer.names.get(&address).filter(|name| is_host_name(name)).cloned()
+        };
+        for pair in &mut self.pairs {
+            pair.client_name = name(&pair.client);
+            pair.server_name =
+                pair.server.parse::<SocketAddr>().ok().and_then(|server| name(&server.ip().to_string()));
+        }
+        let is_known = |probe: &ServerProbe| self.pairs.iter().any(|pair| pair.server == probe.server);
+        self.probes = answer.probes.into_iter().filter(is_known).collect();
+        self.findings = crate::findings::findings(&self.pairs, &self.probes);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::{Arc, Mutex};
+
+    use super::*;
+
+    #[test]
+    fn only_host_names_are_names() {
+        for name in ["db1.example.com", "db_1", "localhost"] {
+            assert!(is_host_name(name), "{name}");
+        }
+        for wrong in ["", "10.0.0.1", "::1", "a b", "x\u{1b}[31m", "<b>", &"a".repeat(254)] {
+            assert!(!is_host_name(wrong), "{wrong:?}");
+        }
+    }
+
+    #[test]
+    fn what_does_not_end_in_time_is_left_out() {
+        let mut doubled = in_parallel((1..=20).collect(), Duration::MAX, |number| Some(2 * number));
+        doubled.sort_unstable();
+        assert_eq!(doubled, (1..=20).map(|number| 2 * number).collect::<Vec<_>>());
+        let (_keep, never) = mpsc::channel::<()>();
+        let never = Arc::new(Mutex::new(never));
+        let wait = move |number: u32| {
+            let _ = never.lock().map(|never| never.recv());
+            Some(number)
+        };
+        assert!(in_parallel(vec![1], Duration::from_millis(10), wait).is_empty());
+    }
+}
