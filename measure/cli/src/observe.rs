@@ -13,6 +13,7 @@ use ciphertoll_observe::{
     Capture, CaptureError, Frame, LinkType, Observation, Ports, Question, SourceEnd, Watch,
 };
 use ciphertoll_record::ObservationDirectory;
+use ciphertoll_wire::passive::AccountNames;
 use jiff::Timestamp;
 use nix::sys::resource::{UsageWho, getrusage};
 use nix::sys::time::TimeValLike as _;
@@ -47,7 +48,7 @@ pub(crate) fn observe(arguments: &ObserveArguments) -> Result<ExitCode, Failure>
     let companion =
         (arguments.resolve || arguments.probe).then(|| Companion::start(ASK_COMMAND, &[])).transpose()?;
     let observation = match &arguments.pcap {
-        Some(path) => read(path, ports),
+        Some(path) => read(path, ports, arguments.names()),
         None => watch(arguments, ports),
     };
     let mut observation = match observation {
@@ -151,7 +152,7 @@ fn document(observation: &Observation, format: ObserveFormat) -> Result<String, 
     json.map_err(|error| Failure::new(ExitCode::Internal, error.to_string()))
 }
 
-fn read(path: &Path, ports: Ports) -> Result<Observation, Failure> {
+fn read(path: &Path, ports: Ports, names: AccountNames) -> Result<Observation, Failure> {
     let unreadable = |error: &CaptureError| Failure::usage(error.to_string());
     let name = path.display().to_string();
     let (name, input): (_, Box<dyn Read>) = if name == "-" {
@@ -160,7 +161,7 @@ fn read(path: &Path, ports: Ports) -> Result<Observation, Failure> {
         let file = File::open(path).map_err(|source| CaptureError::Unreadable { path: path.into(), source });
         (name, Box::new(file.map_err(|error| unreadable(&error))?))
     };
-    let watch = Watch::new(ports);
+    let watch = Watch::new(ports, names);
     confine()?;
     let capture = Capture::from_reader(&name, input).map_err(|error| unreadable(&error))?;
     watch.read(&name, capture).map_err(|error| unreadable(&error))
@@ -171,7 +172,7 @@ fn read(path: &Path, ports: Ports) -> Result<Observation, Failure> {
 fn watch(arguments: &ObserveArguments, ports: Ports) -> Result<Observation, Failure> {
     let interface = arguments.interface.as_deref();
     let mut live = open(interface, &ports)?;
-    let (mut watch, interrupt) = (Watch::new(ports), watch_signals()?);
+    let (mut watch, interrupt) = (Watch::new(ports, arguments.names()), watch_signals()?);
     confine()?;
     let name = interface.map_or_else(|| "all interfaces".to_owned(), |name| format!("interface {name}"));
     let most = arguments.r#for.duration();

@@ -2,6 +2,7 @@
 
 use std::fmt::Write as _;
 
+use ciphertoll_wire::printable::is_printable;
 use openssl::asn1::Asn1Time;
 use openssl::nid::Nid;
 use openssl::pkey::{Id, PKeyRef, Public};
@@ -52,15 +53,6 @@ fn name(name: &X509NameRef) -> String {
         format!("{}={value}", entry.object().nid().short_name().unwrap_or("?"))
     };
     name.entries().map(entry).collect::<Vec<_>>().join(", ")
-}
-
-/// Neither a control character nor one that changes the direction of the text after it.
-fn is_printable(character: char) -> bool {
-    let changes_direction = matches!(
-        character,
-        '\u{061c}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}'
-    );
-    !character.is_control() && !changes_direction
 }
 
 /// In the words of paths: `rsa2048`, `p256`, `ed25519`.

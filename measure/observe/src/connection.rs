@@ -1,10 +1,11 @@
 //! One connection, from its first segment to its last.
 
 use ciphertoll_wire::passive::{
-    AuthMethod, ConnectionSide, Content, Conversation, DatabaseProtocol, Event, FailureCode,
+    AccountNames, AuthMethod, ConnectionSide, Content, Conversation, DatabaseProtocol, Event, FailureCode,
 };
 use ciphertoll_wire::tls::{Capture, HandshakeObserver, Stage, TlsEvent, TlsHandshake};
 
+use crate::accounts::ConnectionAccounts;
 use crate::memory::{SharedValues, allocated, own_bytes};
 use crate::times::{SeenAt, StepTimes};
 use crate::turns::{Turn, Turns, overhead_bytes};
@@ -21,7 +22,8 @@ pub(crate) struct ObservedConnection {
     pub(crate) times: StepTimes,
     /// `false` if it was open before the capture began: its login was not seen.
     pub(crate) is_from_beginning: bool,
-    pub(crate) login: Option<AuthMethod>,
+    /// Present once a login without encryption has shown something.
+    login: Option<Box<PlainLogin>>,
     pub(crate) opening: Opening,
     /// Queries, or turns of direction inside of TLS.
     pub(crate) queries: u64,
@@ -31,6 +33,22 @@ pub(crate) struct ObservedConnection {
     pub(crate) bytes: [u64; 2],
     /// Bytes that were not captured, or are of no protocol that is known here: what was counted is a lower bound.
     pub(crate) is_lost: bool,
+}
+
+/// What a login without encryption shows.
+#[derive(Debug, Default)]
+struct PlainLogin {
+    method: Option<AuthMethod>,
+    /// Present if names are read, and there are some.
+    accounts: Option<Box<ConnectionAccounts>>,
+}
+
+/// How the bytes of a new connection are read.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Reading {
+    /// Without one, the first bytes tell.
+    pub(crate) protocol: Option<DatabaseProtocol>,
+    pub(crate) names: AccountNames,
 }
 
 #[derive(Debug, Default)]
@@ -89,9 +107,9 @@ impl End {
 
 impl ObservedConnection {
     #[must_use]
-    pub(crate) fn new(protocol: Option<DatabaseProtocol>, is_from_beginning: bool) -> Self {
+    pub(crate) fn new(reading: Reading, is_from_beginning: bool) -> Self {
         Self {
-            conversation: Conversation::new(protocol),
+            conversation: Conversation::new(reading.protocol, reading.names),
             tls: None,
             times: StepTimes::default(),
             is_from_beginning,
@@ -108,6 +126,18 @@ impl ObservedConnection {
     #[must_use]
     pub(crate) fn protocol(&self) -> Option<DatabaseProtocol> {
         self.conversation.protocol()
+    }
+
+    /// The method of a login without encryption.
+    #[must_use]
+    pub(crate) fn login(&self) -> Option<&AuthMethod> {
+        self.login.as_ref()?.method.as_ref()
+    }
+
+    /// Who logged in without encryption, if names are read.
+    #[must_use]
+    pub(crate) fn accounts(&self) -> Option<&ConnectionAccounts> {
+        self.login.as_ref()?.accounts.as_deref()
     }
 
     /// The handshake, if the connection has or had TLS.
@@ -137,7 +167,7 @@ impl ObservedConnection {
         });
         let conversation = self.conversation.heap_bytes();
         tls + allocated(conversation)
-            + self.login.as_ref().map_or(0, |method| allocated(method.label().len()))
+            + self.login.as_ref().map_or(0, |login| allocated(size_of::<PlainLogin>()) + login.heap_bytes())
     }
 
     /// Whether all that is needed of it was captured and understood.
@@ -218,7 +248,7 @@ impl ObservedConnection {
         }
         match &self.tls {
             // Without authentication nothing follows the driver's first command, such as on connections that monitor a server.
-            None if self.login.is_none() => self.times.logged_in = self.times.last_login,
+            None if self.login().is_none() => self.times.logged_in = self.times.last_login,
             None => {}
             Some(tls) => match tls.turns.as_ref().map(Turns::last) {
                 Some(Turn::LoggedIn) => self.times.logged_in = self.times.last_login,
@@ -236,7 +266,10 @@ impl ObservedConnection {
             Event::GssEncryption => self.opening = Opening::Gss,
             Event::Cancel => self.opening = Opening::Cancel,
             Event::LoginStarted => times.login_started.set_first(time_ns),
-            Event::Login(method) => self.login = Some(method),
+            Event::Account(account) => {
+                self.login.get_or_insert_default().accounts.get_or_insert_default().add(account);
+            }
+            Event::Login(method) => self.login.get_or_insert_default().method = Some(method),
             Event::LoginAnswer => times.last_login = SeenAt::new(time_ns),
             // If the client's first query shows it, it has been so since the server's last answer.
             Event::LoggedIn => times.logged_in = times.last_login.or(SeenAt::new(time_ns)),
@@ -325,6 +358,18 @@ impl ObservedConnection {
             }
             Turn::Answer => times.first_answer.set_first(time_ns),
         }
+    }
+}
+
+impl PlainLogin {
+    /// Allocated memory, without its own.
+    fn heap_bytes(&self) -> usize {
+        let method = self.method.as_ref().map_or(0, |method| allocated(method.label().len()));
+        let accounts = self
+            .accounts
+            .as_ref()
+            .map_or(0, |accounts| allocated(size_of::<ConnectionAccounts>()) + accounts.heap_bytes());
+        method + accounts
     }
 }
 

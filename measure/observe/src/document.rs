@@ -2,7 +2,11 @@
 
 use std::net::{IpAddr, SocketAddr};
 
-use crate::observation::{Observation, Pair, Quantiles};
+use ciphertoll_wire::passive::Account;
+use ciphertoll_wire::printable::is_printable;
+
+use crate::accounts::MAX_PER_PAIR;
+use crate::observation::{Observation, ObservedUser, Pair, Quantiles};
 use crate::probe::is_host_name;
 
 /// More of anything was not counted by an observer, and could not be summed.
@@ -44,7 +48,9 @@ fn check(pair: &Pair) -> Result<(), String> {
     let counts = [connections.begun, connections.sessions, connections.began_before]
         .into_iter()
         .chain(queries.flat_map(|share| [share.queries, share.connections]))
-        .chain(encrypted);
+        .chain(encrypted)
+        .chain(pair.users.iter().map(|user| user.connections))
+        .chain([pair.other_users]);
     if let Some(count) = counts.max().filter(|count| *count > MAX_COUNT) {
         return Err(format!("{at}: {count} connections or queries"));
     }
@@ -54,10 +60,30 @@ fn check(pair: &Pair) -> Result<(), String> {
     if pair.encryption.iter().any(|seen| seen.resumed.max(seen.sessions) > seen.connections) {
         return Err(format!("{at}: more sessions of a kind than connections"));
     }
+    check_users(pair).map_err(|reason| format!("{at}: {reason}"))?;
     let is_time = |ms: f64| (0.0..=MAX_MS).contains(&ms);
     let is_wrong = |times: &Quantiles| ![times.median, times.p95, times.max].into_iter().all(is_time);
     if pair.round_trip_ms.as_ref().is_some_and(is_wrong) {
         return Err(format!("{at}: a round trip that is no time"));
+    }
+    Ok(())
+}
+
+fn check_users(pair: &Pair) -> Result<(), String> {
+    if pair.users.len() > MAX_PER_PAIR {
+        return Err(format!("{} users are told apart", pair.users.len()));
+    }
+    let most = pair.users.iter().map(|user| user.connections).max().unwrap_or(0);
+    if most.max(pair.other_users) > pair.connections.begun {
+        return Err("more connections of a user than connections".to_owned());
+    }
+    let names =
+        pair.users.iter().flat_map(|ObservedUser { user, database, .. }| [Some(user), database.as_ref()]);
+    // An ellipsis stands for what was cut.
+    let is_name =
+        |name: &String| name.chars().count() <= Account::MAX_CHARACTERS + 1 && name.chars().all(is_printable);
+    if !names.flatten().all(is_name) {
+        return Err("a name of a user or database that cannot be printed".to_owned());
     }
     Ok(())
 }

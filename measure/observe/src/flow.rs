@@ -1,8 +1,8 @@
 //! The segments of one connection.
 
-use ciphertoll_wire::passive::{ConnectionSide, DatabaseProtocol};
+use ciphertoll_wire::passive::ConnectionSide;
 
-use crate::connection::{End, ObservedConnection};
+use crate::connection::{End, ObservedConnection, Reading};
 use crate::frame::Segment;
 use crate::memory::{SharedValues, allocated};
 use crate::stream::{Content, Piece, Stream, is_before};
@@ -63,7 +63,7 @@ impl Flow {
         &mut self,
         side: ConnectionSide,
         segment: &Segment<'_>,
-        protocol: Option<DatabaseProtocol>,
+        reading: Reading,
         shared: &mut SharedValues,
     ) {
         let is_handshake = segment.payload_bytes == 0 && !segment.flags.fin && !segment.flags.rst;
@@ -74,7 +74,7 @@ impl Flow {
             }
             // Without a SYN, the connection was open before.
             let is_from_beginning = segment.flags.syn || half_open.next.iter().any(Option::is_some);
-            *self = Self::Open(Box::new(half_open.opened(protocol, is_from_beginning)));
+            *self = Self::Open(Box::new(half_open.opened(reading, is_from_beginning)));
         }
         if let Self::Open(flow) = self {
             flow.segment(side, segment, shared);
@@ -135,13 +135,9 @@ impl Flow {
     }
 
     /// The end: what is known of the connection, and how many bytes were sent again.
-    pub(crate) fn finish(
-        self,
-        protocol: Option<DatabaseProtocol>,
-        shared: &mut SharedValues,
-    ) -> (ObservedConnection, u64) {
+    pub(crate) fn finish(self, reading: Reading, shared: &mut SharedValues) -> (ObservedConnection, u64) {
         let mut flow = match self {
-            Self::HalfOpen(half_open) => half_open.opened(protocol, true),
+            Self::HalfOpen(half_open) => half_open.opened(reading, true),
             Self::Open(flow) => *flow,
         };
         flow.finish(shared);
@@ -169,8 +165,8 @@ impl HalfOpen {
         }
     }
 
-    fn opened(&self, protocol: Option<DatabaseProtocol>, is_from_beginning: bool) -> OpenFlow {
-        let mut connection = ObservedConnection::new(protocol, is_from_beginning);
+    fn opened(&self, reading: Reading, is_from_beginning: bool) -> OpenFlow {
+        let mut connection = ObservedConnection::new(reading, is_from_beginning);
         connection.times = StepTimes {
             last: self.last_ns,
             syn: self.syn,

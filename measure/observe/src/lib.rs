@@ -8,9 +8,11 @@
 //! # Where to change what
 //!
 //! - a link type of captures: `observe::frame`; what a protocol shows: `wire::passive`; what TLS shows: `wire::tls`
+//! - names of users and databases: `wire::passive`, `observe::accounts`; in words: `observe::users`
 //! - queries inside of TLS: `observe::turns`; a finding: `observe::findings`; the first screen: `observe::text`
 //! - the cryptography bill of materials: `observe::cyclonedx`; the other formats: `report::observed`
 
+mod accounts;
 mod capture;
 mod certificate;
 mod connection;
@@ -36,6 +38,7 @@ mod tally;
 mod text;
 mod times;
 mod turns;
+mod users;
 mod waiting;
 mod words;
 
@@ -47,11 +50,12 @@ pub use labels::AddressLabels;
 pub use load::ObservedLoad;
 pub use observation::{
     AcceptedVersion, Bytes, Certificate, Connections, Encryption, EncryptionKind, Estimated, FailureCount,
-    FindingKind, Observation, ObservedFinding, Pair, PairCost, PathShare, PhaseTime, PlainLogin, Quantiles,
-    Queries, ServerProbe, Share, SidecarSaving, SkippedFrames,
+    FindingKind, Observation, ObservedFinding, ObservedUser, Pair, PairCost, PathShare, PhaseTime,
+    PlainLogin, Quantiles, Queries, ServerProbe, Share, SidecarSaving, SkippedFrames,
 };
 pub use observer::Ports;
 pub use probe::{Answer, Question};
 pub use read::{SourceEnd, Watch};
 pub use stream::{Content, Piece, Stream};
 pub use text::{encryption_words, first_screen, limits};
+pub use users::user_words;

@@ -31,6 +31,9 @@ pub struct Observation {
     /// Connections of further pairs: there were too many pairs.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub uncounted: u64,
+    /// Whether names of users and databases were kept, of logins without encryption.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub names: bool,
     /// Those that cost most first.
     pub pairs: Vec<Pair>,
     /// What servers accept, if they were asked: `--probe`.
@@ -95,6 +98,12 @@ pub struct Pair {
     pub encryption: Vec<Encryption>,
     pub logins: Vec<PlainLogin>,
     pub failures: Vec<FailureCount>,
+    /// Who connected to what without encryption, if names were kept: those with most connections first.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub users: Vec<ObservedUser>,
+    /// Connections with users or databases that are not in this list: there were too many.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub other_users: u64,
     /// What its connections cost on a machine like that of a calibration; absent without one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cost: Option<PairCost>,
@@ -315,6 +324,17 @@ pub struct PlainLogin {
     pub connections: u64,
 }
 
+/// A user and a database in logins that were not encrypted, those that the server refused included. Of MongoDB, it is the
+/// database that knows the user.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct ObservedUser {
+    pub user: String,
+    /// Absent if the login named none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub database: Option<String>,
+    pub connections: u64,
+}
+
 /// Connections that failed before they could be used.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct FailureCount {
@@ -359,4 +379,9 @@ pub enum FindingKind {
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde's signature")]
 fn is_zero(count: &u64) -> bool {
     *count == 0
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde's signature")]
+fn is_false(value: &bool) -> bool {
+    !*value
 }

@@ -3,10 +3,10 @@
 use std::collections::{HashMap, VecDeque};
 use std::net::SocketAddr;
 
-use ciphertoll_wire::passive::{ConnectionSide, DatabaseProtocol};
+use ciphertoll_wire::passive::{AccountNames, ConnectionSide, DatabaseProtocol};
 use foldhash::fast::RandomState;
 
-use crate::connection::ObservedConnection;
+use crate::connection::{ObservedConnection, Reading};
 use crate::endpoints::Endpoints;
 use crate::flow::{Flow, FlowWorth};
 use crate::frame::{PacketDirection, Segment};
@@ -30,6 +30,7 @@ const LINGER_SEGMENTS: u64 = 4_096;
 #[derive(Default)]
 pub(crate) struct Observer {
     ports: Ports,
+    names: AccountNames,
     open: HashMap<Endpoints, Flow, RandomState>,
     flow_bytes: usize,
     shared: SharedValues,
@@ -51,12 +52,16 @@ pub(crate) struct Counts {
 
 impl Observer {
     #[must_use]
-    pub(crate) fn new(ports: Ports) -> Self {
-        Self { ports, ..Self::default() }
+    pub(crate) fn new(ports: Ports, names: AccountNames) -> Self {
+        Self { ports, names, ..Self::default() }
     }
 
     pub(crate) fn ports(&self) -> &Ports {
         &self.ports
+    }
+
+    pub(crate) fn names(&self) -> AccountNames {
+        self.names
     }
 
     /// The next segment. Hands over what is known of a connection that ended.
@@ -128,10 +133,10 @@ impl Observer {
 
     /// Gives a segment to its connection, if it is known. Returns whether the connection is over.
     fn follow(&mut self, endpoints: Endpoints, side: ConnectionSide, segment: &Segment<'_>) -> Option<bool> {
+        let reading = self.reading(endpoints);
         let flow = self.open.get_mut(&endpoints)?;
         let (before, was_ending) = (flow.heap_bytes(), flow.is_ending());
-        let protocol = self.ports.get(&endpoints.server().port()).copied().flatten();
-        flow.segment(side, segment, protocol, &mut self.shared);
+        flow.segment(side, segment, reading, &mut self.shared);
         self.flow_bytes = self.flow_bytes + flow.heap_bytes() - before;
         if flow.is_ending() && !was_ending {
             self.lingering.push_back((self.counts.segments, endpoints));
@@ -139,8 +144,9 @@ impl Observer {
         Some(flow.is_over())
     }
 
-    fn protocol(&self, endpoints: Endpoints) -> Option<DatabaseProtocol> {
-        self.ports.get(&endpoints.server().port()).copied().flatten()
+    fn reading(&self, endpoints: Endpoints) -> Reading {
+        let protocol = self.ports.get(&endpoints.server().port()).copied().flatten();
+        Reading { protocol, names: self.names }
     }
 
     fn end_lingering(&mut self, ended: &mut impl FnMut(Endpoints, ObservedConnection)) {
@@ -191,7 +197,7 @@ impl Observer {
     fn end(&mut self, endpoints: Endpoints, ended: &mut impl FnMut(Endpoints, ObservedConnection)) {
         let Some(flow) = self.open.remove(&endpoints) else { return };
         self.flow_bytes -= TABLE_BYTES + flow.heap_bytes();
-        let (connection, retransmitted_bytes) = flow.finish(self.protocol(endpoints), &mut self.shared);
+        let (connection, retransmitted_bytes) = flow.finish(self.reading(endpoints), &mut self.shared);
         self.counts.retransmitted_bytes += retransmitted_bytes;
         ended(endpoints, connection);
     }

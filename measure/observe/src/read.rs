@@ -2,7 +2,7 @@
 
 use std::io::Read;
 
-use ciphertoll_wire::passive::DatabaseProtocol;
+use ciphertoll_wire::passive::{AccountNames, DatabaseProtocol};
 use jiff::Timestamp;
 
 use crate::capture::Capture;
@@ -34,8 +34,9 @@ pub struct SourceEnd {
 impl Watch {
     /// Does all that needs files, such as the configuration of OpenSSL.
     #[must_use]
-    pub fn new(ports: Ports) -> Self {
-        Self { observer: Observer::new(ports), tally: Tally::default(), skipped: SkippedFrames::default() }
+    pub fn new(ports: Ports, names: AccountNames) -> Self {
+        let observer = Observer::new(ports, names);
+        Self { observer, tally: Tally::default(), skipped: SkippedFrames::default() }
     }
 
     pub fn frame(&mut self, frame: &Frame<'_>) {
@@ -92,6 +93,7 @@ impl Watch {
             ports: ports.into_iter().map(port).collect(),
             skipped: Some(*skipped).filter(|skipped| *skipped != SkippedFrames::default()),
             uncounted: tally.uncounted(),
+            names: observer.names() == AccountNames::Read,
             dropped: Some(source.dropped).filter(|dropped| *dropped > 0),
             truncated: source.truncated,
             evicted: counts.evicted,
@@ -110,7 +112,12 @@ fn rfc3339(unix_ns: u64) -> Option<String> {
 
 impl Observation {
     /// Reads a capture to its end. `source` is what documents call it.
-    pub fn of_capture(source: &str, capture: Capture<impl Read>, ports: Ports) -> Result<Self, CaptureError> {
-        Watch::new(ports).read(source, capture)
+    pub fn of_capture(
+        source: &str,
+        capture: Capture<impl Read>,
+        ports: Ports,
+        names: AccountNames,
+    ) -> Result<Self, CaptureError> {
+        Watch::new(ports, names).read(source, capture)
     }
 }

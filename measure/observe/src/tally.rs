@@ -8,6 +8,7 @@ use ciphertoll_wire::passive::{AuthMethod, ConnectionSide, DatabaseProtocol, Fai
 use ciphertoll_wire::tls::{ClientAuthentication, Stage, TlsHandshake};
 use serde::Serialize as _;
 
+use crate::accounts::{NameRoom, PairAccounts};
 use crate::certificate;
 use crate::connection::{End, ObservedConnection, Opening, QueryCount};
 use crate::distribution::Distribution;
@@ -41,6 +42,7 @@ type Times = Distribution<8>;
 pub(crate) struct Tally {
     pairs: BTreeMap<(IpAddr, SocketAddr), PairTally>,
     uncounted: u64,
+    name_room: NameRoom,
     /// The day from which certificates are judged: all by the same, so that equal ones stay equal.
     judged_ns: Option<u64>,
 }
@@ -62,6 +64,7 @@ struct PairTally {
     encryption: BTreeMap<Encryption, Encryption>,
     logins: BTreeMap<String, u64>,
     failures: BTreeMap<String, u64>,
+    accounts: PairAccounts,
 }
 
 impl Tally {
@@ -91,8 +94,11 @@ impl Tally {
         let judged_ns = *self.judged_ns.get_or_insert(connection.times.last);
         pair.add_encryption(connection, judged_ns);
         // A login that the server refused has shown the password, too.
-        if let Some(method) = connection.login.as_ref().filter(|_| connection.handshake().is_none()) {
+        if let Some(method) = connection.login().filter(|_| connection.handshake().is_none()) {
             *pair.logins.entry(method.to_string()).or_default() += 1;
+        }
+        if let Some(accounts) = connection.accounts() {
+            pair.accounts.add(accounts, &mut self.name_room);
         }
         if let Some(reason) = failure(connection) {
             *pair.failures.entry(reason).or_default() += 1;
@@ -190,6 +196,8 @@ impl PairTally {
             encryption,
             logins: by_count(&self.logins, |method, connections| PlainLogin { method, connections }),
             failures: by_count(&self.failures, |reason, connections| FailureCount { reason, connections }),
+            users: self.accounts.users(),
+            other_users: self.accounts.others(),
             cost: None,
         }
     }
@@ -330,7 +338,7 @@ fn failure(connection: &ObservedConnection) -> Option<String> {
 
 /// Whether a connection without encryption failed before anything secret was sent.
 fn is_rejected(connection: &ObservedConnection) -> bool {
-    let is_harmless = match connection.login.as_ref().map(AuthMethod::password) {
+    let is_harmless = match connection.login().map(AuthMethod::password) {
         None | Some(PasswordOnWire::None) => true,
         // MySQL's servers look at the login first.
         Some(PasswordOnWire::Proof) => connection.refused == Some(TLS_REQUIRED),
@@ -343,7 +351,7 @@ fn is_rejected(connection: &ObservedConnection) -> bool {
 fn refusal(connection: &ObservedConnection, code: FailureCode) -> String {
     let is_plain = connection.handshake().is_none() && connection.opening != Opening::Gss;
     match code {
-        NO_ENTRY if is_plain && connection.login.is_none() => {
+        NO_ENTRY if is_plain && connection.login().is_none() => {
             format!(
                 "refused: {code}: pg_hba.conf has no entry for this client without encryption, or none at all"
             )

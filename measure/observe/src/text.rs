@@ -3,6 +3,7 @@
 use crate::findings::merged;
 use crate::labels::AddressLabels;
 use crate::observation::{Encryption, EncryptionKind, Observation, Pair, PairCost, Quantiles, SkippedFrames};
+use crate::users::pair_users;
 use crate::words::{counted, grouped};
 
 const MAX_LINES: usize = 25;
@@ -93,6 +94,7 @@ fn pair_lines(pair: &Pair) -> Vec<String> {
         facts.push(format!("median {about}{}", counted(queries.median, "query")));
     }
     facts.extend(pair.encryption.first().map(|most| encryption(most, pair.encryption.len() - 1)));
+    facts.extend(pair_users(pair));
     let protocol = pair.protocol.as_deref().unwrap_or("unknown protocol");
     let (client, server) = (pair.client_label(), pair.server_label());
     let mut lines = vec![format!("{client} → {server} ({protocol}): {}", facts.join(", "))];
@@ -180,7 +182,23 @@ pub fn limits(observation: &Observation) -> Vec<String> {
                 .to_owned(),
         );
     }
+    limits.extend(hidden_names(observation));
     limits
+}
+
+/// What is not known of users, where names were asked for.
+fn hidden_names(observation: &Observation) -> Option<String> {
+    let has = |kind| observation.pairs.iter().flat_map(|pair| &pair.encryption).any(|seen| seen.kind == kind);
+    let inside_of = |what| Some(format!("names inside of {what} are hidden"));
+    if !observation.names {
+        None
+    } else if has(EncryptionKind::Tls) {
+        inside_of("TLS")
+    } else if has(EncryptionKind::Gss) {
+        inside_of("GSSAPI encryption")
+    } else {
+        None
+    }
 }
 
 /// Frames that may have been of a database.

@@ -57,7 +57,7 @@ pub mod mysql;
 pub mod opening;
 pub mod passive;
 pub mod postgres;
-pub(crate) mod printable;
+pub mod printable;
 pub(crate) mod reader;
 pub mod relay;
 pub mod response;

@@ -8,7 +8,7 @@ use std::io::{self, Read};
 use std::net::SocketAddr;
 
 use ciphertoll_observe::{Capture, Content, Piece, Ports, SourceEnd, Stream, Watch, first_screen, segment};
-use ciphertoll_wire::passive::DatabaseProtocol;
+use ciphertoll_wire::passive::{AccountNames, DatabaseProtocol};
 
 struct Portions<'a> {
     bytes: &'a [u8],
@@ -51,12 +51,13 @@ fn read(reader: impl Read) -> Reading {
         Ok(capture) => capture,
         Err(error) => return Reading { error: Some(error.to_string()), ..reading },
     };
-    let mut watch = Watch::new(Ports::from([
+    let ports = Ports::from([
         (5432, Some(DatabaseProtocol::Postgres)),
         (3306, Some(DatabaseProtocol::MySql)),
         (27017, Some(DatabaseProtocol::MongoDb)),
         (6432, None),
-    ]));
+    ]);
+    let mut watch = Watch::new(ports, AccountNames::Read);
     let mut directions: HashMap<(SocketAddr, SocketAddr), Direction> = HashMap::new();
     loop {
         let frame = match capture.next_frame() {

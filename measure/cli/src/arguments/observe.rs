@@ -5,7 +5,7 @@ use std::str::FromStr;
 
 use ciphertoll_model::duration::Span;
 use ciphertoll_record::DEFAULT_RUNS;
-use ciphertoll_wire::passive::DatabaseProtocol;
+use ciphertoll_wire::passive::{AccountNames, DatabaseProtocol};
 use clap::{Args, ValueEnum};
 
 const OBSERVE_EXAMPLES: &str = "\
@@ -16,6 +16,8 @@ Examples:
   sudo tcpdump -i any -s 0 -w trace.pcap 'tcp port 5432 or tcp port 3306 or tcp port 27017'
   ciphertoll observe --pcap trace.pcap
       the same from a capture, which may have been made elsewhere and needs no privileges to be read
+  sudo ciphertoll observe --for 10m --names
+      who still connects without encryption: users and databases
   sudo tcpdump -i any -s 0 -w - tcp port 6432 | ciphertoll observe --pcap - --port 6432=postgres
       a server on another port, without a file
   ciphertoll observe --pcap trace.pcap --format html -o observed.html
@@ -26,8 +28,8 @@ Examples:
   sudo ciphertoll observe --for 10m --format cyclonedx -o cbom.json
       the inventory that auditors ask for: servers, protocols, certificates and algorithms, as CycloneDX 1.7
 
-Once the interfaces are open, all privileges are given up. No text of a statement, no name of a user or database and
-no password is kept or printed.";
+Once the interfaces are open, all privileges are given up. No text of a statement and no password is kept or printed, and
+names of users and databases only with --names.";
 
 #[derive(Args, Debug)]
 #[command(after_help = OBSERVE_EXAMPLES)]
@@ -65,12 +67,22 @@ pub(crate) struct ObserveArguments {
     /// It takes up to 19 connections without a login to each, which a server logs
     #[arg(long)]
     pub(crate) probe: bool,
+    /// Keep and print names of users and databases, of logins that are not encrypted; also in the record. Default: no name
+    /// is kept
+    #[arg(long)]
+    pub(crate) names: bool,
     /// Output format
     #[arg(long, value_enum, default_value_t = ObserveFormat::Terminal)]
     pub(crate) format: ObserveFormat,
     /// Write to this file, and the first screen to stdout
     #[arg(short, long, value_name = "FILE")]
     pub(crate) output: Option<PathBuf>,
+}
+
+impl ObserveArguments {
+    pub(crate) fn names(&self) -> AccountNames {
+        if self.names { AccountNames::Read } else { AccountNames::Ignored }
+    }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]

@@ -5,6 +5,7 @@ mod confined;
 mod costs;
 mod known;
 mod lab;
+mod names;
 mod oracle;
 mod times;
 
@@ -90,6 +91,7 @@ fn check(case: &Case) {
     let login = case.login.map(|method| json!([{ "method": method, "connections": CONNECTIONS }]));
     assert_eq!(pair["logins"], login.unwrap_or_else(|| json!([])), "{name}: {pair:#}");
     assert_eq!(pair["failures"], json!([]), "{name}: {pair:#}");
+    assert_eq!(pair.get("users"), None, "{name}: nobody asked for names: {pair:#}");
     assert!(pair["connect_ms"]["median"].as_f64().is_some_and(|ms| ms > 0.0), "{name}: {pair:#}");
 }
 

@@ -14,7 +14,11 @@ type Sent<'a> = (ConnectionSide, &'a [u8]);
 
 /// Follows this many connections, each of which has sent this.
 fn following(flows: u32, sent: &[Sent<'_>]) -> Observer {
-    let mut observer = Observer::new(Ports::from([(5432, Some(DatabaseProtocol::Postgres))]));
+    following_with(AccountNames::Ignored, flows, sent)
+}
+
+fn following_with(names: AccountNames, flows: u32, sent: &[Sent<'_>]) -> Observer {
+    let mut observer = Observer::new(Ports::from([(5432, Some(DatabaseProtocol::Postgres))]), names);
     for flow in 0..flows {
         let client = SocketAddr::from(([10, 0, (flow >> 8) as u8, flow as u8], 40_000 + (flow >> 16) as u16));
         let server = SocketAddr::from(([10, 1, 0, 1], 5432));
@@ -75,7 +79,11 @@ const TLS_1_3: &[u8] = include_bytes!("../../../../checks/fuzz/seeds/tls_handsha
 
 /// Bytes of each of many connections, with its part of a table that has just grown.
 fn bytes_each(sent: &[Sent<'_>]) -> usize {
-    let observer = following(FLOWS, sent);
+    bytes_each_with(AccountNames::Ignored, sent)
+}
+
+fn bytes_each_with(names: AccountNames, sent: &[Sent<'_>]) -> usize {
+    let observer = following_with(names, FLOWS, sent);
     assert_eq!(observer.open.len(), FLOWS as usize);
     let counted: usize = observer.open.values().map(|flow| TABLE_BYTES + flow.heap_bytes()).sum();
     assert_eq!(observer.flow_bytes, counted, "what is counted step by step is what there is");
@@ -102,6 +110,13 @@ fn as_many_connections_as_are_followed_fit_into_64_mib() {
     // Beyond that: what connections share, and the old half of a table that grows.
     let growth = MAX_OPEN * (size_of::<Endpoints>() + size_of::<Flow>());
     assert!(MAX_FLOW_BYTES + MAX_SHARED_BYTES + growth / 2 <= 64 * MIB);
+}
+
+#[test]
+fn names_of_open_connections_are_counted() {
+    let bytes = |names| bytes_each_with(names, &plain());
+    let names = bytes(AccountNames::Read) - bytes(AccountNames::Ignored);
+    assert!((64..=160).contains(&names), "{names} bytes each");
 }
 
 /// Each has sent the start of a message, which is kept until it is whole.

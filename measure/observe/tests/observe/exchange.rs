@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use ciphertoll_observe::{EncryptionKind, Frame, LinkType, Observation, Pair, SourceEnd, Watch};
-use ciphertoll_wire::passive::{ConnectionSide, DatabaseProtocol};
+use ciphertoll_wire::passive::{AccountNames, ConnectionSide, DatabaseProtocol};
 
 use ConnectionSide::{Client, Server};
 
@@ -28,6 +28,7 @@ pub(crate) struct Exchange {
     pub(crate) sequences: [u32; 2],
     /// PostgreSQL, unless said otherwise.
     pub(crate) protocol: Option<DatabaseProtocol>,
+    pub(crate) names: AccountNames,
     /// The last bytes of the client's address and port.
     pub(crate) client: u32,
 }
@@ -98,7 +99,7 @@ impl Exchange {
 
     pub(crate) fn watch(&self) -> Watch {
         let protocol = self.protocol.unwrap_or(DatabaseProtocol::Postgres);
-        Watch::new(HashMap::from([(SERVER_PORT, Some(protocol))]))
+        Watch::new(HashMap::from([(SERVER_PORT, Some(protocol))]), self.names)
     }
 
     pub(crate) fn pair(&self) -> Pair {

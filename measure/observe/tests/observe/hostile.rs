@@ -74,6 +74,9 @@ pub(crate) fn with_text(texts: &[String]) -> Observation {
         }
         pair.logins.iter_mut().for_each(|login| login.method = next());
         pair.failures.iter_mut().for_each(|failure| failure.reason = next());
+        for user in &mut pair.users {
+            (user.user, user.database) = (next(), Some(next()));
+        }
     }
     for finding in &mut observation.findings {
         (finding.client, finding.server) = (next(), next());

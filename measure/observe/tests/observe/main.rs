@@ -11,6 +11,7 @@ mod files;
 mod frames;
 mod hostile;
 mod memory;
+mod names;
 mod observations;
 mod packets;
 mod properties;

@@ -133,6 +133,8 @@ fn with(encryption: Encryption) -> Vec<(FindingKind, String)> {
         encryption: vec![encryption],
         logins: Vec::new(),
         failures: Vec::new(),
+        users: Vec::new(),
+        other_users: 0,
         cost: None,
     };
     let observation = Observation { pairs: vec![pair], ..finish(Exchange::default().watch()) };

@@ -107,6 +107,7 @@ fn details(observation: &Observation) -> Vec<PagePart> {
     let after = [
         ("queries", sections::queries(observation, MOST_ROWS)),
         ("logins", sections::logins(observation, MOST_ROWS)),
+        ("users", sections::users(observation, MOST_ROWS)),
         ("failures", sections::failures(observation, MOST_ROWS)),
     ];
     before.into_iter().filter_map(tabled).chain(phases).chain(after.into_iter().filter_map(tabled)).collect()
@@ -122,9 +123,9 @@ fn tabled((id, section): (&str, Option<Section>)) -> Option<PagePart> {
 fn footer(observation: &Observation) -> String {
     let began = observation.began_at.as_ref().map(|time| format!("; began at {}", clean(time)));
     format!(
-        "ciphertoll {}: observed from outside, by reading packets{}. No text of a statement, no name of a user or database \
-         and no password was kept.",
+        "ciphertoll {}: observed from outside, by reading packets{}. No text of a statement{} and no password was kept.",
         env!("CARGO_PKG_VERSION"),
-        began.unwrap_or_default()
+        began.unwrap_or_default(),
+        if observation.names { "" } else { ", no name of a user or database" },
     )
 }

@@ -2,7 +2,9 @@
 //! value that does not apply is empty, never 0. Columns that begin with `pair_` repeat in all rows of a pair.
 
 use ciphertoll_model::Phase;
-use ciphertoll_observe::{Certificate, Encryption, Estimated, Observation, Pair, PairCost, Quantiles};
+use ciphertoll_observe::{
+    Certificate, Encryption, Estimated, Observation, Pair, PairCost, Quantiles, user_words,
+};
 use serde::Serialize;
 
 use crate::csv::line;
@@ -45,6 +47,7 @@ fn columns() -> Vec<ObservedColumn> {
     columns.extend(certificate_columns());
     columns.extend(cost_columns());
     columns.extend(name_columns());
+    columns.push(of_pair("pair_users", |pair| text(&users(pair))));
     columns
 }
 
@@ -160,6 +163,18 @@ fn certificate_columns() -> Vec<ObservedColumn> {
         of_certificate("certificate_days_left", |certificate| certificate.days_left.to_string()),
         of_certificate("certificate_sha256", |certificate| optional_text(certificate.sha256.as_deref())),
     ]
+}
+
+/// `app to shop; admin to postgres; 12 more`: the most frequent ones; a cell of a spreadsheet has not room for all.
+fn users(pair: &Pair) -> String {
+    const MOST: usize = 10;
+    let named = pair.users.iter().take(MOST).map(user_words);
+    let more = match (pair.users.len().saturating_sub(MOST), pair.other_users) {
+        (0, 0) => None,
+        (rest, 0) => Some(format!("{rest} more")),
+        (rest, _) => Some(format!("at least {} more", rest + 1)),
+    };
+    named.chain(more).collect::<Vec<_>>().join("; ")
 }
 
 fn of_pair(name: &str, value: fn(&Pair) -> String) -> ObservedColumn {

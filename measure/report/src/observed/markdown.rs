@@ -26,6 +26,7 @@ pub fn observation_markdown(observation: &Observation) -> String {
         sections::certificates(observation, MOST_ROWS),
         sections::accepted(observation, MOST_ROWS),
         sections::logins(observation, MOST_ROWS),
+        sections::users(observation, MOST_ROWS),
         sections::failures(observation, MOST_ROWS),
     ];
     for Section { heading, table, notes } in details.into_iter().flatten() {

@@ -4,12 +4,13 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use ciphertoll_model::Metric;
 use ciphertoll_observe::{
-    AddressLabels, Certificate, Encryption, EncryptionKind, Observation, Pair, Queries, ServerProbe,
+    AddressLabels, Certificate, Encryption, EncryptionKind, Observation, ObservedUser, Pair, Queries,
+    ServerProbe,
 };
 
 use super::pairs::time;
-use super::words::{phase_named, place_of, rest};
-use crate::number::{count, percent};
+use super::words::{name, phase_named, place_of, rest};
+use crate::number::{count, percent, plural};
 use crate::view::{Column, ColumnKind, Section, Sentence, Table, TableEntry, clean};
 
 /// Upper ends of the classes of queries per connection; the last class is open.
@@ -214,6 +215,35 @@ pub(crate) fn logins(observation: &Observation, most: usize) -> Option<Section> 
         observation.pairs.iter().flat_map(of_pair).collect(),
         most,
     )
+}
+
+/// Who connected to what without encryption.
+pub(crate) fn users(observation: &Observation, most: usize) -> Option<Section> {
+    let headings =
+        [(ColumnKind::Text, "user"), (ColumnKind::Text, "database"), (ColumnKind::Level, "connections")];
+    let rows = observation.pairs.iter().flat_map(of_users).collect();
+    let mut section = section("Users of logins without encryption", &headings, rows, most)?;
+    let others = observation.pairs.iter().fold(0, |sum: u64, pair| sum.saturating_add(pair.other_users));
+    section.notes.extend((others > 0).then(|| {
+        Sentence::neutral(format!(
+            "{} of further users and databases: they are too many to be told apart.",
+            plural(others, "connection")
+        ))
+    }));
+    Some(section)
+}
+
+fn of_users(pair: &Pair) -> Vec<(String, Vec<TableEntry>)> {
+    let row = |user: &ObservedUser| {
+        let database = user.database.as_deref().map(|database| TableEntry::text(name(database)));
+        let entries = vec![
+            TableEntry::text(name(&user.user)),
+            database.unwrap_or_else(TableEntry::absent),
+            TableEntry::text(count(user.connections)),
+        ];
+        (place_of(pair), entries)
+    };
+    pair.users.iter().map(row).collect()
 }
 
 pub(crate) fn failures(observation: &Observation, most: usize) -> Option<Section> {

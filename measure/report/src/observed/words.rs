@@ -52,6 +52,14 @@ pub(crate) fn place_of(pair: &Pair) -> String {
     place(pair.client_label(), &pair.server_label())
 }
 
+/// A name of a user or database as it is, but for what breaks a line. Users of MySQL may have none.
+pub(crate) fn name(text: &str) -> String {
+    if text.is_empty() {
+        return "\"\"".to_owned();
+    }
+    text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect()
+}
+
 /// The phase by its name in documents; a newer observer may know others.
 pub(crate) fn phase_named(name: &str) -> Option<Phase> {
     serde_json::from_value(name.into()).ok()

@@ -4,6 +4,8 @@ use std::fmt;
 
 use ciphertoll_vocabulary::Engine;
 
+use crate::passive::account::Account;
+
 /// The next bytes of one side.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Content<'a> {
@@ -34,6 +36,8 @@ pub enum Event {
     Cancel,
     /// The client logs in without encryption.
     LoginStarted,
+    /// The client names a user, in a login or to become another one; only if names are read.
+    Account(Account),
     /// The client has sent what this method asks for, or the server wants nothing.
     Login(AuthMethod),
     /// An answer of the server that may be the last one of the login, where only the client's next message tells.

@@ -54,7 +54,7 @@ pub(super) enum AfterMessage {
 }
 
 /// Both sides of a connection of one protocol.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub(super) struct MessageLoop<M> {
     machine: M,
     messages: [Messages; 2],
@@ -64,6 +64,10 @@ pub(super) struct MessageLoop<M> {
 }
 
 impl<M: PassiveMachine> MessageLoop<M> {
+    pub(super) fn new(machine: M) -> Self {
+        Self { machine, messages: Default::default(), tls: [false; 2], is_opaque: false }
+    }
+
     /// Reads one side's next bytes. Returns what is TLS.
     pub(super) fn read<'a>(
         &mut self,

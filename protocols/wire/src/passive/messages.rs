@@ -4,6 +4,8 @@ use crate::passive::event::Content;
 
 /// How much of a message's body is kept: more than a server's greeting, a login's method or an error's code needs.
 const KEPT_BYTES: usize = 512;
+/// Of a client's login: drivers of MongoDB put up to 512 bytes on themselves in front of it.
+const KEPT_LOGIN_BYTES: usize = 2_048;
 const MAX_HEADER_BYTES: usize = 16;
 /// The longest message of any of these protocols.
 const MAX_BODY_BYTES: u64 = 1 << 30;
@@ -19,10 +21,14 @@ pub(super) enum MessageLayout {
     Postgres,
     /// A three-byte length (little-endian) and a sequence number.
     MySql,
+    /// The same, of a client that logs in.
+    MySqlLogin,
     /// The same, and the length before compression.
     MySqlCompressed,
     /// A length that counts the header (little-endian), two identifiers and the operation.
     MongoDb,
+    /// The same, of a client that may log in.
+    MongoDbLogin,
 }
 
 /// What the bytes so far make.
@@ -73,7 +79,7 @@ impl Messages {
             && let Some((header, rest)) = bytes.split_at_checked(header_bytes)
         {
             let Some(body_bytes) = layout.body_bytes(header) else { return self.lost() };
-            let kept = kept_bytes(body_bytes);
+            let kept = layout.kept_bytes(body_bytes);
             if let Some((body, rest)) = rest.split_at_checked(kept) {
                 *bytes = rest;
                 self.skipped = body_bytes - kept as u64;
@@ -86,12 +92,13 @@ impl Messages {
             return Next::Starved;
         }
         let Some(body_bytes) = layout.body_bytes(&self.start) else { return self.lost() };
-        let kept = kept_bytes(body_bytes);
+        // The peer's messages may have changed the layout since the message began.
+        let kept = layout.kept_bytes(body_bytes).max(self.start.len() - header_bytes);
         take(&mut self.start, bytes, header_bytes + kept);
         if self.start.len() < header_bytes + kept {
             return Next::Starved;
         }
-        self.skipped = body_bytes - kept as u64;
+        self.skipped = body_bytes.saturating_sub(kept as u64);
         self.is_returned = true;
         self.skip(content);
         let (header, body) = self.start.split_at(header_bytes);
@@ -134,11 +141,11 @@ impl Messages {
 impl MessageLayout {
     fn header_bytes(self) -> usize {
         match self {
-            Self::PostgresStartup | Self::MySql => 4,
+            Self::PostgresStartup | Self::MySql | Self::MySqlLogin => 4,
             Self::PostgresAnswer => 1,
             Self::Postgres => 5,
             Self::MySqlCompressed => 7,
-            Self::MongoDb => MAX_HEADER_BYTES,
+            Self::MongoDb | Self::MongoDbLogin => MAX_HEADER_BYTES,
         }
     }
 
@@ -152,10 +159,23 @@ impl MessageLayout {
             Self::PostgresStartup => counted(u32::from_be_bytes(four(0)?), 4)?,
             Self::PostgresAnswer => 0,
             Self::Postgres => counted(u32::from_be_bytes(four(1)?), 4)?,
-            Self::MySql | Self::MySqlCompressed => three()?,
-            Self::MongoDb => counted(u32::from_le_bytes(four(0)?), MAX_HEADER_BYTES as u64)?,
+            Self::MySql | Self::MySqlLogin | Self::MySqlCompressed => three()?,
+            Self::MongoDb | Self::MongoDbLogin => {
+                counted(u32::from_le_bytes(four(0)?), MAX_HEADER_BYTES as u64)?
+            }
         };
         (bytes <= MAX_BODY_BYTES).then_some(bytes)
+    }
+
+    /// How much of a body of this length is kept.
+    fn kept_bytes(self, body_bytes: u64) -> usize {
+        let most = match self {
+            Self::PostgresStartup | Self::MySqlLogin | Self::MongoDbLogin => KEPT_LOGIN_BYTES,
+            Self::PostgresAnswer | Self::Postgres | Self::MySql | Self::MySqlCompressed | Self::MongoDb => {
+                KEPT_BYTES
+            }
+        };
+        usize::try_from(body_bytes).unwrap_or(most).min(most)
     }
 }
 
@@ -167,11 +187,6 @@ impl Content<'_> {
             Self::Missing(missing) => *missing == 0,
         }
     }
-}
-
-/// How much of a body of this length is kept.
-fn kept_bytes(body_bytes: u64) -> usize {
-    usize::try_from(body_bytes).unwrap_or(KEPT_BYTES).min(KEPT_BYTES)
 }
 
 /// Moves bytes from the front of `from` until `into` has `length`.

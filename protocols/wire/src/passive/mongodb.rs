@@ -1,8 +1,11 @@
 //! MongoDB's wire protocol, from outside.
 
+use bson::{RawBsonRef, RawDocument};
 use memchr::memmem;
 
+use crate::mongodb::codec::document;
 use crate::mongodb::codec::header::{OP_COMPRESSED, OP_MSG};
+use crate::passive::account::{Account, AccountNames};
 use crate::passive::event::{AuthMethod, Content, Event, FailureCode};
 use crate::passive::message_loop::{AfterMessage, NextPart, PassiveMachine, PassiveMessage};
 use crate::passive::messages::MessageLayout;
@@ -13,6 +16,10 @@ const OP_QUERY: u32 = 2004;
 const OP_REPLY: u32 = 1;
 /// Flags and the kind of a section, in front of the command's document.
 const MSG_PREFIX_BYTES: usize = 4 + 1;
+/// Flags in front of the collection of an `OP_QUERY`.
+const QUERY_FLAGS_BYTES: usize = 4;
+/// How many documents to skip and to return, behind it.
+const QUERY_RANGE_BYTES: usize = 4 + 4;
 /// The section that is the command's document.
 const BODY_SECTION: u8 = 0;
 /// `ContentType` of a TLS handshake; a message of this length has a header only.
@@ -33,6 +40,7 @@ pub(super) struct MongoDbMachine {
     /// The last command, until it is answered.
     awaited: Option<Command>,
     is_compressed: bool,
+    names: AccountNames,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -44,7 +52,7 @@ enum MongoDbPhase {
 }
 
 impl PassiveMachine for MongoDbMachine {
-    fn expected(&mut self, _: ConnectionSide, are_between: [bool; 2], content: &Content<'_>) -> NextPart {
+    fn expected(&mut self, side: ConnectionSide, are_between: [bool; 2], content: &Content<'_>) -> NextPart {
         // MongoDB has no request for TLS: it begins with the first byte, with a record whose version tells it from a message of
         // 790 bytes.
         let is_tls = self.phase == MongoDbPhase::First
@@ -53,7 +61,13 @@ impl PassiveMachine for MongoDbMachine {
                 content,
                 Content::Bytes([TLS_HANDSHAKE, 3, 1..=4, ..] | [TLS_HANDSHAKE, 3] | [TLS_HANDSHAKE])
             );
-        if is_tls { NextPart::Tls } else { NextPart::Message(MessageLayout::MongoDb) }
+        match side {
+            _ if is_tls => NextPart::Tls,
+            ConnectionSide::Client if self.phase != MongoDbPhase::Commands => {
+                NextPart::Message(MessageLayout::MongoDbLogin)
+            }
+            _ => NextPart::Message(MessageLayout::MongoDb),
+        }
     }
 
     fn message(
@@ -71,6 +85,10 @@ impl PassiveMachine for MongoDbMachine {
 }
 
 impl MongoDbMachine {
+    pub(super) fn new(names: AccountNames) -> Self {
+        Self { names, ..Self::default() }
+    }
+
     /// Whether a client's first bytes are a message of this protocol.
     pub(super) fn is(bytes: &[u8]) -> bool {
         let operation = bytes.get(12..16).and_then(|four| four.try_into().ok()).map(u32::from_le_bytes);
@@ -93,6 +111,11 @@ impl MongoDbMachine {
         if self.phase == MongoDbPhase::First {
             self.phase = MongoDbPhase::Login;
             events(Event::LoginStarted);
+        }
+        if self.names == AccountNames::Read
+            && let Some(account) = account(operation, body)
+        {
+            events(Event::Account(account));
         }
         if let Some(mechanism) = mechanism {
             events(Event::Login(mechanism));
@@ -183,4 +206,45 @@ fn mechanism(body: &[u8]) -> Option<AuthMethod> {
         memmem::find(body, b"\x10saslStart\0").is_some() || memmem::find(body, b"authenticate\0").is_some();
     let value = body.get(memmem::find(body, KEY)? + KEY.len() + size_of::<u32>()..)?;
     is_login.then(|| value.split(|byte| *byte == 0).next().map(AuthMethod::named))?
+}
+
+/// The names in a login by SCRAM: `saslStart`, or within a first `hello`. The database is the one that knows the user.
+fn account(operation: Option<u32>, body: &[u8]) -> Option<Account> {
+    let (mut rest, of_collection) = match operation {
+        Some(OP_QUERY) => {
+            let collection = body.get(QUERY_FLAGS_BYTES..)?;
+            let end = collection.iter().position(|byte| *byte == 0)?;
+            let database = collection[..end].split(|byte| *byte == b'.').next();
+            (collection.get(end + 1 + QUERY_RANGE_BYTES..)?, database)
+        }
+        _ => match body.get(MSG_PREFIX_BYTES - 1..)? {
+            [BODY_SECTION, document @ ..] => (document, None),
+            _ => return None,
+        },
+    };
+    let command = document::take(&mut rest).ok()?;
+    if let Ok(speculative) = command.get_document("speculativeAuthenticate") {
+        return scram_account(speculative, text(speculative, "db"));
+    }
+    scram_account(command, text(command, "$db").or(of_collection))
+}
+
+fn scram_account(login: &RawDocument, database: Option<&[u8]>) -> Option<Account> {
+    let first = login.iter().next()?.ok()?;
+    if first.0.as_str() != "saslStart" || !text(login, "mechanism")?.starts_with(b"SCRAM-") {
+        return None;
+    }
+    let RawBsonRef::Binary(payload) = login.get("payload").ok()?? else { return None };
+    Some(Account::named(scram_user(payload.bytes)?.as_bytes(), database))
+}
+
+fn text<'a>(document: &'a RawDocument, key: &str) -> Option<&'a [u8]> {
+    document.get_str(key).ok().map(str::as_bytes)
+}
+
+/// The user in a `client-first-message` of RFC 5802: channel binding, another identity, and the name, in which `,` and `=` are
+/// escaped.
+fn scram_user(message: &[u8]) -> Option<String> {
+    let name = message.split(|byte| *byte == b',').nth(2)?.strip_prefix(b"n=")?;
+    Some(String::from_utf8_lossy(name).replace("=2C", ",").replace("=3D", "="))
 }

@@ -1,8 +1,10 @@
 //! PostgreSQL's frontend/backend protocol, from outside.
 
+use crate::passive::account::{Account, AccountNames};
 use crate::passive::event::{AuthMethod, Content, Event, FailureCode};
 use crate::passive::message_loop::{AfterMessage, NextPart, PassiveMachine, PassiveMessage};
 use crate::passive::messages::MessageLayout;
+use crate::postgres::codec::reader::Reader;
 use crate::side::ConnectionSide;
 
 const CANCEL_REQUEST: u32 = 80_877_102;
@@ -28,6 +30,7 @@ pub(super) struct PostgresMachine {
     awaits_answer: bool,
     /// The client sends TLS before the server has agreed to it.
     is_eager: bool,
+    names: AccountNames,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -87,7 +90,7 @@ impl PassiveMachine for PostgresMachine {
     ) -> AfterMessage {
         match (side, message.layout) {
             (ConnectionSide::Client, MessageLayout::PostgresStartup) => {
-                return self.startup(number(message.body), events);
+                return self.startup(message, events);
             }
             (ConnectionSide::Client, _) => self.request(message.header[0], events),
             (ConnectionSide::Server, MessageLayout::PostgresAnswer) => {
@@ -100,8 +103,12 @@ impl PassiveMachine for PostgresMachine {
 }
 
 impl PostgresMachine {
-    fn startup(&mut self, code: Option<u32>, events: &mut dyn FnMut(Event)) -> AfterMessage {
-        self.phase = match code {
+    pub(super) fn new(names: AccountNames) -> Self {
+        Self { names, ..Self::default() }
+    }
+
+    fn startup(&mut self, message: &PassiveMessage<'_>, events: &mut dyn FnMut(Event)) -> AfterMessage {
+        self.phase = match number(message.body) {
             Some(SSL_REQUEST | GSSENC_REQUEST) => PostgresPhase::Asked,
             Some(CANCEL_REQUEST) => {
                 events(Event::Cancel);
@@ -109,6 +116,11 @@ impl PostgresMachine {
             }
             Some(version) if version >> 16 == MAJOR_VERSION => {
                 events(Event::LoginStarted);
+                if self.names == AccountNames::Read
+                    && let Some(account) = account(message.body)
+                {
+                    events(Event::Account(account));
+                }
                 PostgresPhase::Login
             }
             _ => return AfterMessage::Lost,
@@ -187,6 +199,35 @@ impl PostgresMachine {
 
 fn number(body: &[u8]) -> Option<u32> {
     Some(u32::from_be_bytes(*body.first_chunk()?))
+}
+
+/// The names in a `StartupMessage`, by the rules of servers: the last of several counts, and the database's name is the user's
+/// unless the message says otherwise.
+fn account(body: &[u8]) -> Option<Account> {
+    let mut reader = Reader::new(body.get(size_of::<u32>()..)?, "startup message");
+    let (mut user, mut database, mut replication, mut is_whole) = (None, None, None, false);
+    while let Ok(name) = reader.nul_terminated() {
+        if name.is_empty() {
+            is_whole = true;
+            break;
+        }
+        let Ok(value) = reader.nul_terminated() else { break };
+        let value = Some(value).filter(|value| !value.is_empty());
+        match name {
+            b"user" => user = value,
+            b"database" => database = value,
+            b"replication" => replication = value,
+            _ => {}
+        }
+    }
+    let user = user?;
+    let database = match replication {
+        // Physical replication has no database, whatever the message names.
+        Some(b"true" | b"on" | b"yes" | b"1") => None,
+        _ if is_whole => database.or(Some(user)),
+        _ => database,
+    };
+    Some(Account::named(user, database))
 }
 
 /// The method that the server asks for with an `Authentication` message.

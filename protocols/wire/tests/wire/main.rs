@@ -11,6 +11,7 @@ mod fake_server;
 mod large;
 mod login;
 mod passive;
+mod passive_names;
 mod pooled;
 mod recorded;
 mod refused_commands;

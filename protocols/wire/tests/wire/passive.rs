@@ -5,18 +5,19 @@ use ciphertoll_wire::mysql::codec::greeting::Greeting;
 use ciphertoll_wire::mysql::codec::handshake_response::HandshakeResponse;
 use ciphertoll_wire::mysql::codec::ssl_request::SslRequest;
 use ciphertoll_wire::passive::{
-    AuthMethod, ConnectionSide, Content, Conversation, DatabaseProtocol, Event, FailureCode, PasswordOnWire,
+    AccountNames, AuthMethod, ConnectionSide, Content, Conversation, DatabaseProtocol, Event, FailureCode,
+    PasswordOnWire,
 };
 use proptest::prelude::*;
 
 /// What one side sends before the other one does.
-type Turn = (ConnectionSide, Vec<u8>);
+pub(crate) type Turn = (ConnectionSide, Vec<u8>);
 
 const TLS_HELLO: [u8; 6] = [0x16, 3, 1, 0, 1, 1];
 
 /// All events, and what was handed over as TLS.
 fn read(protocol: Option<DatabaseProtocol>, turns: &[Turn]) -> (Vec<Event>, Vec<Turn>) {
-    let mut conversation = Conversation::new(protocol);
+    let mut conversation = Conversation::new(protocol, AccountNames::Ignored);
     let (mut events, mut tls): (_, Vec<Turn>) = (Vec::new(), Vec::new());
     for (side, bytes) in turns {
         let rest = conversation.read(*side, Content::Bytes(bytes), |event| events.push(event));
@@ -31,22 +32,22 @@ fn read(protocol: Option<DatabaseProtocol>, turns: &[Turn]) -> (Vec<Event>, Vec<
     (events, tls)
 }
 
-fn typed(kind: u8, body: &[u8]) -> Vec<u8> {
+pub(crate) fn typed(kind: u8, body: &[u8]) -> Vec<u8> {
     let length = u32::try_from(body.len() + 4).unwrap();
     [&[kind][..], &length.to_be_bytes(), body].concat()
 }
 
-fn startup(code: u32, body: &[u8]) -> Vec<u8> {
+pub(crate) fn startup(code: u32, body: &[u8]) -> Vec<u8> {
     let length = u32::try_from(body.len() + 8).unwrap();
     [&length.to_be_bytes()[..], &code.to_be_bytes(), body].concat()
 }
 
-fn packet(sequence: u8, payload: &[u8]) -> Vec<u8> {
+pub(crate) fn packet(sequence: u8, payload: &[u8]) -> Vec<u8> {
     let [low, middle, high, _] = u32::try_from(payload.len()).unwrap().to_le_bytes();
     [&[low, middle, high, sequence][..], payload].concat()
 }
 
-fn operation(number: u32, body: &[u8]) -> Vec<u8> {
+pub(crate) fn operation(number: u32, body: &[u8]) -> Vec<u8> {
     let length = u32::try_from(body.len() + 16).unwrap();
     [&length.to_le_bytes()[..], &[0; 8], &number.to_le_bytes(), body].concat()
 }
@@ -56,7 +57,7 @@ fn method(name: &str) -> Event {
 }
 
 /// A PostgreSQL login by SCRAM after TLS was refused, and two queries.
-fn postgres_without_tls() -> Vec<Turn> {
+pub(crate) fn postgres_without_tls() -> Vec<Turn> {
     let server = |bytes| (ConnectionSide::Server, bytes);
     let client = |bytes| (ConnectionSide::Client, bytes);
     vec![
@@ -99,7 +100,7 @@ fn a_login_and_queries_without_encryption_are_seen_on_postgres() {
     assert_eq!((&events[..], tls), (&expected[..], Vec::new()));
 }
 
-fn greeting() -> Vec<u8> {
+pub(crate) fn greeting() -> Vec<u8> {
     let capabilities = Capabilities::PROTOCOL_41
         .with(Capabilities::SECURE_CONNECTION)
         .with(Capabilities::PLUGIN_AUTH)
@@ -120,7 +121,7 @@ fn greeting() -> Vec<u8> {
     packet(0, &payload)
 }
 
-fn head(capabilities: Capabilities) -> SslRequest {
+pub(crate) fn head(capabilities: Capabilities) -> SslRequest {
     let capabilities = capabilities
         .with(Capabilities::PROTOCOL_41)
         .with(Capabilities::SECURE_CONNECTION)
@@ -450,7 +451,7 @@ proptest! {
         turns in prop::collection::vec((any::<bool>(), prop::collection::vec(any::<u8>(), 0..80), 0_u64..9), 0..20),
         protocol in prop::option::of(prop::sample::select(DatabaseProtocol::ALL.to_vec())),
     ) {
-        let mut conversation = Conversation::new(protocol);
+        let mut conversation = Conversation::new(protocol, AccountNames::Read);
         for (is_client, bytes, missing) in &turns {
             let side = if *is_client { ConnectionSide::Client } else { ConnectionSide::Server };
             conversation.read(side, Content::Bytes(bytes), |_| ());
