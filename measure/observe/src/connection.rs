@@ -240,8 +240,12 @@ impl ObservedConnection {
         }
     }
 
-    /// The end: of MongoDB, only the end tells what the last messages were.
+    /// The end: of MongoDB, only the end tells what the last messages were, and of encrypted requests to cancel that nothing followed.
     pub(crate) fn finish(&mut self) {
+        let turns = self.tls.as_ref().and_then(|tls| tls.turns.as_ref());
+        if self.end.is_some() && turns.is_some_and(Turns::is_cancel_request) {
+            self.opening = Opening::Cancel;
+        }
         let is_mongodb = self.protocol() == Some(DatabaseProtocol::MongoDb);
         if !is_mongodb || self.is_logged_in() || self.refused.is_some() {
             return;

@@ -16,6 +16,9 @@ const FINISHED_BYTES: [u32; 2] = [4 + 32, 4 + 48];
 const MAX_ALERT_BYTES: u32 = 2;
 /// A message that ends a session: `Terminate`, or `COM_QUIT`. All others are longer, but for `Sync`, `COM_PING` and the like.
 const TERMINATE_BYTES: u32 = 5;
+/// PostgreSQL's requests to cancel a query: with a key of 4 bytes, and with one of 32 bytes, from protocol 3.2 on. Startup messages
+/// are longer than the first, and servers answer them.
+const CANCEL_REQUEST_BYTES: [u32; 2] = [12 + 4, 12 + 32];
 /// The turns of the longest login: the startup message, and three messages of SCRAM.
 const MAX_LOGIN_TURNS: u32 = 4;
 /// MySQL's request for the password itself, with its header: `caching_sha2_password` has no hash of it in its cache.
@@ -141,6 +144,16 @@ impl Turns {
             LoginProgress::Turn if is_answered && self.answered == 1 => Turn::LoggedIn,
             _ => Turn::Goes,
         }
+    }
+
+    /// Whether the client has only asked the server to cancel a query, which the server does not answer. To be asked at the end.
+    #[must_use]
+    pub(crate) fn is_cancel_request(&self) -> bool {
+        let is_request = CANCEL_REQUEST_BYTES.contains(&self.client_bytes);
+        self.protocol == Some(DatabaseProtocol::Postgres)
+            && self.last == Some(ConnectionSide::Client)
+            && self.answered == 0
+            && is_request
     }
 
     /// Whether the last turn, which was taken for one of the login, cannot have been one: MongoDB's driver sends its first message,

@@ -84,3 +84,27 @@ fn only_block_ciphers_hide_the_length_of_their_content() {
     assert_eq!(overhead_bytes(0x0303, 0xcca8), Some(16));
     assert_eq!(overhead_bytes(0x0303, 0xc013), None);
 }
+
+#[test]
+fn an_encrypted_request_to_cancel_is_one_that_no_server_answers() {
+    let is_cancel = |protocol, records: &[(ConnectionSide, u32)]| {
+        let mut turns = Turns::new(Some(protocol));
+        for (side, bytes) in records {
+            turns.record(*side, *bytes);
+        }
+        turns.is_cancel_request()
+    };
+    let finished = (Client, 52);
+    for bytes in [16, 44] {
+        let request = [finished, (Client, bytes), (Server, 2)];
+        assert!(is_cancel(DatabaseProtocol::Postgres, &request));
+        assert!(!is_cancel(DatabaseProtocol::MySql, &request));
+        // A login that the server refuses.
+        assert!(!is_cancel(
+            DatabaseProtocol::Postgres,
+            &[finished, (Client, bytes), (Server, 110), (Server, 2)]
+        ));
+    }
+    assert!(!is_cancel(DatabaseProtocol::Postgres, &[finished, (Client, 60), (Server, 2)]));
+    assert!(!is_cancel(DatabaseProtocol::Postgres, &[finished, (Server, 2)]));
+}

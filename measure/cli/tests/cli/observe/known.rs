@@ -2,10 +2,14 @@
 
 use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
+use std::sync::Arc;
 
 use ciphertoll_model::Engine;
 use ciphertoll_net::blocking::Client;
 use ciphertoll_net::tls::{self, Group, Negotiated, ResumptionMethod, TlsLibrary, TlsParameters, TlsVersion};
+use ciphertoll_net::{ConnectProgress, Dialer, Readiness};
+use ciphertoll_wire::postgres::{PostgresConnect, PostgresServerInfo};
+use ciphertoll_wire::session::{Connect, Login, ServerInfo};
 use nix::libc;
 use nix::sys::socket::{setsockopt, sockopt};
 use nix::unistd::geteuid;
@@ -13,7 +17,7 @@ use serde_json::{Value, json};
 
 use super::lab::{Lab, Start};
 
-const QUERIES: [u64; 5] = [1, 2, 3, 10, 100];
+pub(super) const QUERIES: [u64; 5] = [1, 2, 3, 10, 100];
 
 /// A server of the lab, or `None` with the reason.
 pub(super) fn lab(engine: Engine, server: &str, path: &str) -> Option<Lab> {
@@ -28,12 +32,12 @@ pub(super) fn lab(engine: Engine, server: &str, path: &str) -> Option<Lab> {
     Some(Lab::start(engine, server, path, &[]))
 }
 
-fn parameters(version: TlsVersion, group: Option<Group>) -> TlsParameters {
+pub(super) fn parameters(version: TlsVersion, group: Option<Group>) -> TlsParameters {
     TlsParameters { group, ..TlsParameters::new(version) }
 }
 
 /// What the clients knew, as a list of connections.
-fn connects(lab: &Lab, start: Start, settings: Option<&tls::Settings>) -> Vec<Option<Negotiated>> {
+pub(super) fn connects(lab: &Lab, start: Start, settings: Option<&tls::Settings>) -> Vec<Option<Negotiated>> {
     let dialer = lab.dialer(start, lab.password(), settings);
     let query = if lab.variable("CIPHERTOLL_URL").starts_with("mongodb") {
         "{\"listCollections\": 1}"
@@ -52,7 +56,7 @@ fn connects(lab: &Lab, start: Start, settings: Option<&tls::Settings>) -> Vec<Op
     QUERIES.iter().map(connect).collect()
 }
 
-fn only_pair(seen: &Value) -> Value {
+pub(super) fn only_pair(seen: &Value) -> Value {
     let [pair] = &seen["pairs"].as_array().expect("a list")[..] else { panic!("{seen:#}") };
     pair.clone()
 }
@@ -144,6 +148,7 @@ fn a_post_quantum_key_exchange_is_seen_and_so_is_its_unused_share() {
         (Engine::MariaDb, "mariadb-11.8", Start::Tls),
         (Engine::Postgres, "debian-13:postgres-17", Start::Tls),
         (Engine::Postgres, "debian-13:postgres-17", Start::DirectTls),
+        (Engine::Postgres, "postgres-18", Start::DirectTls),
     ] {
         let Some(lab) = lab(engine, server, "tls1.3-p256") else { continue };
         let parameters = TlsParameters { library: TlsLibrary::Rustls, ..parameters(TlsVersion::Tls13, None) };
@@ -244,6 +249,95 @@ fn reset_before_the_login(lab: &Lab) {
     stream.read_exact(&mut [0]).expect("an answer");
     let at_once = libc::linger { l_onoff: 1, l_linger: 0 };
     setsockopt(&stream, sockopt::Linger, &at_once).expect("an option");
+}
+
+/// A query that another connection cancels, and a connection that ends without a goodbye.
+#[test]
+fn a_cancelled_query_is_seen_as_one_and_its_connection_goes_on() {
+    let Some(lab) = lab(Engine::Postgres, "postgres", "tls1.3-p256") else { return };
+    for start in [Start::Plain, Start::Tls] {
+        let settings = lab.settings(parameters(TlsVersion::Tls13, Some(Group::P256)));
+        let dialer = lab.dialer(start, lab.password(), (start == Start::Tls).then_some(&settings));
+        let connect = || Client::dial(&dialer).unwrap_or_else(|error| panic!("{error}"));
+        let observer = lab.observe();
+        let (mut cancelled, mut watching) = (connect(), connect());
+        let ServerInfo::Postgres(server) = cancelled.server().clone() else { panic!("PostgreSQL") };
+        let sleeping = std::thread::spawn(move || {
+            let error = cancelled.query("SELECT pg_sleep(600)").expect_err("it is cancelled");
+            cancelled.query("SELECT 1").expect("the connection is still of use");
+            cancelled.close().expect("a goodbye");
+            error.to_string()
+        });
+        let is_active = format!(
+            "SELECT 1 FROM pg_stat_activity WHERE pid = {} AND wait_event = 'PgSleep'",
+            server.process_id
+        );
+        let mut asked = 1;
+        while watching.query(&is_active).expect("an answer").is_empty() {
+            asked += 1;
+        }
+        cancel_query(&dialer, &server);
+        let error = sleeping.join().expect("no panic");
+        assert!(error.contains("57014"), "{error}");
+        watching.close().expect("a goodbye");
+        // Without a goodbye.
+        drop(connect());
+        let seen = observer.end();
+        let pair = only_pair(&seen);
+        assert_eq!(pair["connections"]["cancel_requests"], 1, "{start:?}: {pair:#}");
+        assert_eq!(
+            (&pair["connections"]["begun"], &pair["failures"]),
+            (&json!(3), &json!([])),
+            "{start:?}: {pair:#}"
+        );
+        let mut queries = vec![0, 2, asked];
+        queries.sort_unstable();
+        let mut shares: Vec<Value> = Vec::new();
+        for count in queries {
+            match shares.last_mut().filter(|share| share["queries"] == count) {
+                Some(share) => share["connections"] = json!(2),
+                None => shares.push(json!({ "queries": count, "connections": 1 })),
+            }
+        }
+        assert_eq!(pair["queries"]["distribution"], json!(shares), "{start:?}: {pair:#}");
+    }
+}
+
+/// Through the sidecar: clients without encryption, and few connections by TLS behind it, which carry all queries.
+#[test]
+fn both_sides_of_the_sidecar_are_seen() {
+    for (engine, server) in [(Engine::MariaDb, "mariadb"), (Engine::Postgres, "postgres")] {
+        let Some(lab) = lab(engine, server, "proxy") else { return };
+        let lab = lab.behind_the_sidecar();
+        let observer = lab.observe();
+        connects(&lab, Start::Plain, None);
+        let pair = only_pair(&observer.end());
+        let connections = &pair["connections"];
+        // One after another, the clients share a connection.
+        assert_eq!((&connections["begun"], &connections["began_before"]), (&json!(1), &json!(0)), "{pair:#}");
+        assert_eq!((&connections["open"], &pair["failures"]), (&json!(1), &json!([])), "{pair:#}");
+        let [kind] = &pair["encryption"].as_array().expect("a list")[..] else { panic!("{pair:#}") };
+        assert_eq!((&kind["kind"], &kind["version"]), (&json!("tls"), &json!("tls1.3")), "{pair:#}");
+        // The sidecar resets the connection between clients, and asks nothing else.
+        let sent: u64 = QUERIES.iter().sum();
+        let seen = pair["queries"]["max"].as_u64().expect("a number");
+        assert!((sent..=sent + QUERIES.len() as u64).contains(&seen), "{seen} of {sent}: {pair:#}");
+    }
+}
+
+/// Asks for the query of a connection to be cancelled, encrypted as the connection is.
+fn cancel_query(dialer: &Dialer, server: &PostgresServerInfo) {
+    let Login::Postgres(login) = &dialer.login else { panic!("PostgreSQL") };
+    let machine =
+        PostgresConnect::cancelling(Arc::clone(login), server.process_id, server.cancel_key.clone());
+    let mut connecting = dialer.dial_as(Connect::Postgres(machine)).expect("a connection");
+    let mut channel = loop {
+        match connecting.advance(Readiness::Readable).expect("an answer") {
+            ConnectProgress::Pending(next) => connecting = next,
+            ConnectProgress::Done(connected) => break connected.channel,
+        }
+    };
+    channel.send().expect("a request");
 }
 
 /// A request to cancel a query of a process that does not exist.

@@ -3,12 +3,13 @@
 use std::collections::HashMap;
 use std::fs::{self, File};
 use std::io::{BufRead, BufReader};
-use std::net::SocketAddr;
+use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 
 use ciphertoll_model::Engine;
+use ciphertoll_net::blocking::Client;
 use ciphertoll_net::tls::{self, PeerName, TrustAnchors};
 use ciphertoll_net::{Address, ConnectProgress, Connected, ContextSource, Dialer, Readiness, Transport};
 use ciphertoll_wire::session::Login;
@@ -27,7 +28,10 @@ pub(super) struct Lab {
     /// A process in the network of the clients.
     inside: String,
     engine: Engine,
+    /// Without a port if clients use a socket.
     pub(super) address: SocketAddr,
+    /// The sidecar's, for clients.
+    socket: Option<PathBuf>,
 }
 
 /// A process that observes the server of a lab.
@@ -58,9 +62,33 @@ impl Lab {
             .filter_map(|variable| variable.split_once('='))
             .map(|(name, value)| (name.to_owned(), value.to_owned()))
             .collect();
-        let (_, address) = split(&variables["CIPHERTOLL_URL"]);
-        let address = address.parse().unwrap_or_else(|_| panic!("{address} is an address"));
-        Self { child, variables, inside, engine, address }
+        let url = &variables["CIPHERTOLL_URL"];
+        let socket = socket_of(url);
+        let address = match split(url).1 {
+            "" => SocketAddr::from((Ipv4Addr::LOCALHOST, 0)),
+            address => address.parse().unwrap_or_else(|_| panic!("{address} is an address")),
+        };
+        Self { child, variables, inside, engine, address, socket }
+    }
+
+    /// The same lab, with the address of the server behind its sidecar: the server knows it.
+    pub(super) fn behind_the_sidecar(mut self) -> Self {
+        let question = match self.engine {
+            Engine::Postgres => "SHOW port",
+            _ => "SELECT @@port",
+        };
+        let mut client = Client::dial(&self.dialer(Start::Plain, self.password(), None)).expect("a login");
+        let rows = client.query(question).expect("an answer");
+        // So that the next connection of the sidecar is a new one.
+        let _ = client.query(match self.engine {
+            Engine::Postgres => "SELECT pg_terminate_backend(pg_backend_pid())",
+            _ => "KILL CONNECTION_ID()",
+        });
+        drop(client);
+        let port = rows[0][0].as_deref().map(String::from_utf8_lossy);
+        let port = port.and_then(|port| port.parse().ok()).expect("a port");
+        self.address.set_port(port);
+        self
     }
 
     /// Begins to observe the server, in the network of the clients.
@@ -108,18 +136,23 @@ impl Lab {
     pub(super) fn dialer(&self, start: Start, password: &str, settings: Option<&tls::Settings>) -> Dialer {
         let context = |settings: &tls::Settings| tls::Context::build(settings).expect("a TLS context");
         Dialer {
-            address: Address::Tcp(self.address),
+            address: self.socket.clone().map_or(Address::Tcp(self.address), Address::Unix),
             login: self.login(start, password),
             tls: settings.map(context).map(ContextSource::Shared),
             transport: Transport::BLOCKING,
         }
     }
 
-    fn login(&self, start: Start, password: &str) -> Login {
+    /// The user and the database of clients.
+    pub(super) fn account(&self) -> (String, String) {
         let url = &self.variables["CIPHERTOLL_URL"];
         let (user, _) = split(url);
         let database = url.split('/').nth(3).and_then(|rest| rest.split('?').next()).unwrap_or_default();
-        let (user, database) = (user.to_owned(), database.to_owned());
+        (user.to_owned(), database.to_owned())
+    }
+
+    fn login(&self, start: Start, password: &str) -> Login {
+        let (user, database) = self.account();
         let password = Secret::new(password.as_bytes().to_vec());
         match self.engine {
             Engine::Postgres => Login::Postgres(Arc::new(postgres::PostgresLogin {
@@ -214,6 +247,16 @@ fn split(url: &str) -> (&str, &str) {
     let rest = url.split_once("://").map_or(url, |(_, rest)| rest);
     let authority = rest.split('/').next().unwrap_or_default();
     authority.split_once('@').unwrap_or(("", authority))
+}
+
+/// The socket of a URL that names one: a file, or a directory with PostgreSQL's file for a port.
+fn socket_of(url: &str) -> Option<PathBuf> {
+    let (_, parameters) = url.split_once('?')?;
+    let parameter = |name: &str| {
+        parameters.split('&').find_map(|parameter| parameter.strip_prefix(name)?.strip_prefix('='))
+    };
+    let directory = || Some(format!("{}/.s.PGSQL.{}", parameter("host")?, parameter("port")?));
+    parameter("socket").map(str::to_owned).or_else(directory).map(PathBuf::from)
 }
 
 fn first_line(from: impl std::io::Read) -> String {
