@@ -6,12 +6,14 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use ciphertoll_host::exec::EXEC_COMMAND;
+use ciphertoll_host::sockets::{SOCKETS_COMMAND, run_sockets_process};
 use ciphertoll_hosts::{HOST_COMMAND, POD_COMMAND};
 use ciphertoll_lab::doctor::PROBE_COMMAND;
 use ciphertoll_link::LINK_COMMAND;
 use ciphertoll_load::driver::{DRIVE_COMMAND, run_drive_process};
 
 use crate::observe::ASK_COMMAND;
+use crate::program::watch_signals;
 use crate::reference::{REFERENCE_COMMAND, reference};
 use crate::{doctor, lab, observe};
 
@@ -26,6 +28,7 @@ pub(crate) fn dispatch() -> Option<ExitCode> {
         POD_COMMAND => pod(arguments.next()),
         LINK_COMMAND => ciphertoll_link::run_link_process().is_ok(),
         lab::WITHIN_COMMAND => return Some(lab::within(arguments)),
+        SOCKETS_COMMAND => sockets(arguments.next()),
         EXEC_COMMAND => return Some(exec(arguments.next())),
         ASK_COMMAND => observe::answer().is_ok(),
         REFERENCE_COMMAND => return Some(print_reference(arguments.next())),
@@ -39,6 +42,13 @@ pub(crate) fn dispatch() -> Option<ExitCode> {
 fn pod(idle_limit_s: Option<OsString>) -> bool {
     let idle_limit_s = idle_limit_s.and_then(|seconds| seconds.to_str()?.parse().ok());
     idle_limit_s.is_some_and(|seconds| ciphertoll_hosts::wait_in_pod(Duration::from_secs(seconds)).is_ok())
+}
+
+/// Samples which process has which connection. Signals that are meant for the observer do not end it.
+fn sockets(ports: Option<OsString>) -> bool {
+    let ports = ports.and_then(|ports| ports.into_string().ok());
+    let sample = |ports: String| watch_signals().is_ok() && run_sockets_process(&ports).is_ok();
+    ports.is_some_and(sample)
 }
 
 /// Replaces this process with the requested program; returns only if that fails.

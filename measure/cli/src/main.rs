@@ -13,7 +13,6 @@ compile_error!(
 mod advise;
 mod arguments;
 mod ascii;
-mod companion;
 mod compare;
 mod completions;
 mod doctor;

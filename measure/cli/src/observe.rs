@@ -1,11 +1,14 @@
 //! `observe`: what database connections do, from a capture or from this machine's interfaces.
 
+mod clients;
+
 use std::collections::HashMap;
 use std::fs::File;
 use std::io::{self, Read};
 use std::path::Path;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
+use ciphertoll_host::companion::Companion;
 use ciphertoll_host::privileges;
 use ciphertoll_link::{HAND_OVER, LiveCapture, MOST_PORTS};
 use ciphertoll_model::ExitCode;
@@ -19,11 +22,11 @@ use nix::sys::resource::{UsageWho, getrusage};
 use nix::sys::time::TimeValLike as _;
 
 use crate::arguments::{ObserveArguments, ObserveFormat};
-use crate::companion::{self, Companion};
 use crate::failure::Failure;
+use crate::observe::clients::ClientWatch;
 use crate::observed::RunModels;
 use crate::output::{OutputFile, print_document, print_text};
-use crate::program::watch_signals;
+use crate::program::{program, watch_signals};
 use crate::progress::tell;
 
 const NO_RIGHT: &str = "\
@@ -32,6 +35,8 @@ cannot observe: the right to capture packets (CAP_NET_RAW) is missing; run it wi
 
 /// The hidden command of the process that asks for names and servers.
 pub(crate) const ASK_COMMAND: &str = "__observe-ask";
+/// And of its answer.
+const MAX_QUESTION_BYTES: usize = 4 << 20;
 /// What the companion may take more than its own limits.
 const ANSWER_WAIT: Duration = Duration::from_secs(5);
 /// How often an idle observer looks whether it is to end.
@@ -45,8 +50,7 @@ pub(crate) fn observe(arguments: &ObserveArguments) -> Result<ExitCode, Failure>
     let models = RunModels::find(&arguments.run_dir, arguments.model.as_deref())?;
     let output = arguments.output.as_deref().map(OutputFile::open).transpose()?;
     let record = make_record(&arguments.run_dir);
-    let companion =
-        (arguments.resolve || arguments.probe).then(|| Companion::start(ASK_COMMAND, &[])).transpose()?;
+    let companion = (arguments.resolve || arguments.probe).then(start_asking).transpose()?;
     let observation = match &arguments.pcap {
         Some(path) => read(path, ports, arguments.names()),
         None => watch(arguments, ports),
@@ -71,8 +75,14 @@ pub(crate) fn observe(arguments: &ObserveArguments) -> Result<ExitCode, Failure>
     Ok(code)
 }
 
+fn start_asking() -> Result<Companion, Failure> {
+    Companion::start(&program()?, &[ASK_COMMAND]).map_err(|error| {
+        Failure::new(ExitCode::HostResource, format!("cannot start the process that asks: {error}"))
+    })
+}
+
 /// Asks for names, and servers for what they accept. What was seen is printed in any case.
-fn ask(companion: Companion, arguments: &ObserveArguments, observation: &mut Observation) {
+fn ask(mut companion: Companion, arguments: &ObserveArguments, observation: &mut Observation) {
     let question = Question::about(observation, arguments.resolve, arguments.probe);
     if question.is_empty() {
         return;
@@ -80,9 +90,10 @@ fn ask(companion: Companion, arguments: &ObserveArguments, observation: &mut Obs
     if arguments.probe {
         tell(&question.words());
     }
-    let answer = serde_json::to_string(&question).map_err(io::Error::from).and_then(|text| {
-        let answer = companion.ask(&text, question.limit() + ANSWER_WAIT)?;
-        Ok(serde_json::from_str(&answer)?)
+    let answer = serde_json::to_vec(&question).map_err(io::Error::from).and_then(|text| {
+        companion.send(&text)?;
+        let answer = companion.answer(MAX_QUESTION_BYTES, question.limit() + ANSWER_WAIT)?;
+        Ok(serde_json::from_slice(&answer)?)
     });
     match answer {
         Ok(answer) => observation.add_answer(answer),
@@ -93,8 +104,13 @@ fn ask(companion: Companion, arguments: &ObserveArguments, observation: &mut Obs
 /// The companion's part: it has no privileges, and ends with its answer.
 pub(crate) fn answer() -> io::Result<()> {
     privileges::give_up()?;
-    let Some(question) = companion::question()? else { return Ok(()) };
-    let question: Question = serde_json::from_str(&question)?;
+    let mut question = Vec::new();
+    io::stdin().lock().take(MAX_QUESTION_BYTES as u64).read_to_end(&mut question)?;
+    if question.is_empty() {
+        // The observer has ended.
+        return Ok(());
+    }
+    let question: Question = serde_json::from_slice(&question)?;
     Ok(serde_json::to_writer(io::stdout(), &question.ask())?)
 }
 
@@ -172,6 +188,8 @@ fn read(path: &Path, ports: Ports, names: AccountNames) -> Result<Observation, F
 fn watch(arguments: &ObserveArguments, ports: Ports) -> Result<Observation, Failure> {
     let interface = arguments.interface.as_deref();
     let mut live = open(interface, &ports)?;
+    // It needs rights that are given up here.
+    let mut clients = ClientWatch::start(&ports);
     let (mut watch, interrupt) = (Watch::new(ports, arguments.names()), watch_signals()?);
     confine()?;
     let name = interface.map_or_else(|| "all interfaces".to_owned(), |name| format!("interface {name}"));
@@ -182,6 +200,7 @@ fn watch(arguments: &ObserveArguments, ports: Ports) -> Result<Observation, Fail
     loop {
         if ending.is_none() && (begun.elapsed() >= most || interrupt.ending().is_some()) {
             ending = Some(Ending::now());
+            clients.ask();
         }
         let Some(packet) = live.take() else {
             let left = match &ending {
@@ -208,7 +227,9 @@ fn watch(arguments: &ObserveArguments, ports: Ports) -> Result<Observation, Fail
     }
     let dropped = live.take_dropped();
     tell_own_cpu(begun.elapsed());
-    Ok(watch.finish(SourceEnd { name, dropped, truncated: false }))
+    let mut observation = watch.finish(SourceEnd { name, dropped, truncated: false });
+    clients.name_in(&mut observation);
+    Ok(observation)
 }
 
 /// What looking cost: the CPU time of this process.

@@ -8,6 +8,7 @@
 pub mod accounting;
 pub mod cache;
 pub mod cgroup;
+pub mod companion;
 pub mod environment;
 mod error;
 pub mod exec;
@@ -18,6 +19,7 @@ pub mod privileges;
 pub mod processors;
 pub mod programs;
 pub mod scratch;
+pub mod sockets;
 pub mod spawn;
 pub mod storage;
 pub mod user;

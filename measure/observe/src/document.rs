@@ -6,6 +6,7 @@ use ciphertoll_wire::passive::Account;
 use ciphertoll_wire::printable::is_printable;
 
 use crate::accounts::MAX_PER_PAIR;
+use crate::clients;
 use crate::observation::{Observation, ObservedUser, Pair, Quantiles};
 use crate::probe::is_host_name;
 
@@ -19,7 +20,7 @@ const MAX_MS: f64 = 3.6e6;
 impl Observation {
     /// Reads the document of `observe --format json`. What an observer cannot have seen is refused, with the reason.
     pub fn from_json(text: &str) -> Result<Self, String> {
-        let observation: Self = serde_json::from_str(text).map_err(|error| error.to_string())?;
+        let mut observation: Self = serde_json::from_str(text).map_err(|error| error.to_string())?;
         if !(0.0..=MAX_SECONDS).contains(&observation.seconds) {
             return Err(format!("it lasted {} s", observation.seconds));
         }
@@ -29,6 +30,7 @@ impl Observation {
         {
             return Err(format!("{:?} is no address", probe.server));
         }
+        observation.pairs.iter_mut().for_each(|pair| clients::bound(&mut pair.processes));
         Ok(observation)
     }
 }
@@ -50,7 +52,8 @@ fn check(pair: &Pair) -> Result<(), String> {
         .chain(queries.flat_map(|share| [share.queries, share.connections]))
         .chain(encrypted)
         .chain(pair.users.iter().map(|user| user.connections))
-        .chain([pair.other_users]);
+        .chain([pair.other_users])
+        .chain(pair.processes.iter().map(|process| process.connections));
     if let Some(count) = counts.max().filter(|count| *count > MAX_COUNT) {
         return Err(format!("{at}: {count} connections or queries"));
     }

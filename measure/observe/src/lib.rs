@@ -10,11 +10,13 @@
 //! - a link type of captures: `observe::frame`; what a protocol shows: `wire::passive`; what TLS shows: `wire::tls`
 //! - names of users and databases: `wire::passive`, `observe::accounts`; in words: `observe::users`
 //! - queries inside of TLS: `observe::turns`; a finding: `observe::findings`; the first screen: `observe::text`
+//! - names of clients' processes: `observe::clients`
 //! - the cryptography bill of materials: `observe::cyclonedx`; the other formats: `report::observed`
 
 mod accounts;
 mod capture;
 mod certificate;
+mod clients;
 mod connection;
 mod cost;
 mod cyclonedx;
@@ -49,9 +51,9 @@ pub use frame::{Frame, LinkType, PacketDirection, Segment, Skipped, TcpFlags, se
 pub use labels::AddressLabels;
 pub use load::ObservedLoad;
 pub use observation::{
-    AcceptedVersion, Bytes, Certificate, Connections, Encryption, EncryptionKind, Estimated, FailureCount,
-    FindingKind, Observation, ObservedFinding, ObservedUser, Pair, PairCost, PathShare, PhaseTime,
-    PlainLogin, Quantiles, Queries, ServerProbe, Share, SidecarSaving, SkippedFrames,
+    AcceptedVersion, Bytes, Certificate, ClientProcess, Connections, Encryption, EncryptionKind, Estimated,
+    FailureCount, FindingKind, Observation, ObservedFinding, ObservedUser, Pair, PairCost, PathShare,
+    PhaseTime, PlainLogin, Quantiles, Queries, ServerProbe, Share, SidecarSaving, SkippedFrames,
 };
 pub use observer::Ports;
 pub use probe::{Answer, Question};

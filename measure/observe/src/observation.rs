@@ -107,6 +107,24 @@ pub struct Pair {
     /// What its connections cost on a machine like that of a calibration; absent without one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cost: Option<PairCost>,
+    /// The processes of this machine that had its connections, at most 20; those with most connections first. Live only.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub processes: Vec<ClientProcess>,
+}
+
+/// Processes of the same name in the same container or service.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct ClientProcess {
+    /// As the kernel names the process: at most 15 bytes.
+    pub name: String,
+    /// The first 12 characters of the ID of its container; of an LXC container, the name.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub container: Option<String>,
+    /// Its systemd service, if it is in no container.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub unit: Option<String>,
+    /// Those that were open when the tables of sockets were read, idle ones included. Short connections are mostly missed.
+    pub connections: u64,
 }
 
 /// What the connections of a pair cost: each by the configuration of a run that is nearest to how it is encrypted, with

@@ -199,6 +199,7 @@ impl PairTally {
             users: self.accounts.users(),
             other_users: self.accounts.others(),
             cost: None,
+            processes: Vec::new(),
         }
     }
 

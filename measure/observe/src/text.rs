@@ -1,5 +1,6 @@
 //! The first screen: a pair per line, then what to change.
 
+use crate::clients;
 use crate::findings::merged;
 use crate::labels::AddressLabels;
 use crate::observation::{Encryption, EncryptionKind, Observation, Pair, PairCost, Quantiles, SkippedFrames};
@@ -96,8 +97,8 @@ fn pair_lines(pair: &Pair) -> Vec<String> {
     facts.extend(pair.encryption.first().map(|most| encryption(most, pair.encryption.len() - 1)));
     facts.extend(pair_users(pair));
     let protocol = pair.protocol.as_deref().unwrap_or("unknown protocol");
-    let (client, server) = (pair.client_label(), pair.server_label());
-    let mut lines = vec![format!("{client} → {server} ({protocol}): {}", facts.join(", "))];
+    let client = format!("{}{}", pair.client_label(), clients::named(&pair.processes));
+    let mut lines = vec![format!("{client} → {} ({protocol}): {}", pair.server_label(), facts.join(", "))];
     if let Some(connect) = &pair.connect_ms {
         let phases = pair.phases.iter().filter(|phase| phase.phase != "first_query");
         let parts: Vec<_> =

@@ -28,8 +28,9 @@ Examples:
   sudo ciphertoll observe --for 10m --format cyclonedx -o cbom.json
       the inventory that auditors ask for: servers, protocols, certificates and algorithms, as CycloneDX 1.7
 
-Once the interfaces are open, all privileges are given up. No text of a statement and no password is kept or printed, and
-names of users and databases only with --names.";
+Once the interfaces are open, all privileges are given up. Another process, which sees no packet, keeps the right to see
+which process has which socket: clients on this machine are named by their processes and containers. No text of a
+statement and no password is kept or printed, and names of users and databases only with --names.";
 
 #[derive(Args, Debug)]
 #[command(after_help = OBSERVE_EXAMPLES)]

@@ -73,6 +73,10 @@ pub(crate) fn with_text(texts: &[String]) -> Observation {
             }
         }
         pair.logins.iter_mut().for_each(|login| login.method = next());
+        for process in &mut pair.processes {
+            process.name = next();
+            (process.container, process.unit) = (Some(next()), Some(next()));
+        }
         pair.failures.iter_mut().for_each(|failure| failure.reason = next());
         for user in &mut pair.users {
             (user.user, user.database) = (next(), Some(next()));

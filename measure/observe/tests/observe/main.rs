@@ -4,6 +4,7 @@
 
 mod asked;
 mod captures;
+mod clients;
 mod cyclonedx;
 mod exchange;
 mod failures;

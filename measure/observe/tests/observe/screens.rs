@@ -136,6 +136,7 @@ fn with(encryption: Encryption) -> Vec<(FindingKind, String)> {
         users: Vec::new(),
         other_users: 0,
         cost: None,
+        processes: Vec::new(),
     };
     let observation = Observation { pairs: vec![pair], ..finish(Exchange::default().watch()) };
     let screen = first_screen(&observation);

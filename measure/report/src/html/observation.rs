@@ -100,6 +100,7 @@ fn details(observation: &Observation) -> Vec<PagePart> {
     let phases = chart::observed_phases(observation, MOST_ROWS)
         .map(|figure| PagePart::new("phases", "Connect time", vec![figures(vec![figure])]));
     let before = [
+        ("clients", sections::clients(observation, MOST_ROWS)),
         ("encryption", sections::encryption(observation, MOST_ROWS)),
         ("certificates", sections::certificates(observation, MOST_ROWS)),
         ("accepted", sections::accepted(observation, MOST_ROWS)),

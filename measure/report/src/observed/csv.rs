@@ -3,7 +3,7 @@
 
 use ciphertoll_model::Phase;
 use ciphertoll_observe::{
-    Certificate, Encryption, Estimated, Observation, Pair, PairCost, Quantiles, user_words,
+    Certificate, ClientProcess, Encryption, Estimated, Observation, Pair, PairCost, Quantiles, user_words,
 };
 use serde::Serialize;
 
@@ -48,6 +48,10 @@ fn columns() -> Vec<ObservedColumn> {
     columns.extend(cost_columns());
     columns.extend(name_columns());
     columns.push(of_pair("pair_users", |pair| text(&users(pair))));
+    columns.push(of_pair("pair_processes", |pair| {
+        let process = |process: &ClientProcess| format!("{}: {}", process.words(), process.connections);
+        text(&pair.processes.iter().map(process).collect::<Vec<_>>().join("; "))
+    }));
     columns
 }
 

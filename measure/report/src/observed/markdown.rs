@@ -22,6 +22,7 @@ pub fn observation_markdown(observation: &Observation) -> String {
     }
     text += &findings(observation);
     let details = [
+        sections::clients(observation, MOST_ROWS),
         sections::encryption(observation, MOST_ROWS),
         sections::certificates(observation, MOST_ROWS),
         sections::accepted(observation, MOST_ROWS),

@@ -1,11 +1,11 @@
-//! The details: encryption, certificates, phases, queries, logins and failures.
+//! The details: clients, encryption, certificates, phases, queries, logins and failures.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use ciphertoll_model::Metric;
 use ciphertoll_observe::{
-    AddressLabels, Certificate, Encryption, EncryptionKind, Observation, ObservedUser, Pair, Queries,
-    ServerProbe,
+    AddressLabels, Certificate, ClientProcess, Encryption, EncryptionKind, Observation, ObservedUser, Pair,
+    Queries, ServerProbe,
 };
 
 use super::pairs::time;
@@ -15,6 +15,30 @@ use crate::view::{Column, ColumnKind, Section, Sentence, Table, TableEntry, clea
 
 /// Upper ends of the classes of queries per connection; the last class is open.
 const CLASS_ENDS: [u64; 9] = [0, 1, 2, 3, 5, 10, 50, 100, 1_000];
+
+/// Which processes of this machine had each pair's connections.
+pub(crate) fn clients(observation: &Observation, most: usize) -> Option<Section> {
+    let headings = [
+        (ColumnKind::Text, "process"),
+        (ColumnKind::Text, "container or service"),
+        (ColumnKind::Level, "connections\nseen open"),
+    ];
+    let of_pair = |pair: &Pair| {
+        let row = |process: &ClientProcess| {
+            let place = process.place().map(|place| TableEntry::text(clean(place)));
+            let name = TableEntry::text(clean(&process.name));
+            let connections = TableEntry::text(count(process.connections));
+            (place_of(pair), vec![name, place.unwrap_or_else(TableEntry::absent), connections])
+        };
+        pair.processes.iter().map(row).collect::<Vec<_>>()
+    };
+    let rows: Vec<_> = observation.pairs.iter().flat_map(of_pair).collect();
+    let mut section = section("Clients", &headings, rows, most)?;
+    section.notes.push(Sentence::neutral(
+        "Connections that were open when the tables of sockets were read, idle ones included. Short connections are mostly missed.",
+    ));
+    Some(section)
+}
 
 /// How each pair's connections are encrypted: a row for each kind.
 pub(crate) fn encryption(observation: &Observation, most: usize) -> Option<Section> {

@@ -68,8 +68,12 @@ fn the_process_that_asks_has_no_rights_and_ends_with_the_observer() {
 
 fn child_of(parent: u32) -> PathBuf {
     let children = fs::read_to_string(format!("/proc/{parent}/task/{parent}/children")).expect("it runs");
-    let child = children.split_whitespace().next().unwrap_or_else(|| panic!("{parent} has no child"));
-    PathBuf::from(format!("/proc/{child}"))
+    let mut children = children.split_whitespace().map(|child| PathBuf::from(format!("/proc/{child}")));
+    let asks = |child: &PathBuf| {
+        fs::read(child.join("cmdline"))
+            .is_ok_and(|line| line.split(|byte| *byte == 0).any(|part| part == b"__observe-ask"))
+    };
+    children.find(asks).expect("a process that asks")
 }
 
 /// One that nobody waits for is as good as gone.

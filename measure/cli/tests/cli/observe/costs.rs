@@ -33,6 +33,7 @@ fn observation() -> Value {
             "client": "10.0.0.7", "server": "10.0.0.5:5432", "protocol": "postgres",
             "connections": { "begun": 100, "sessions": 100, "began_before": 0, "open": 0, "cancel_requests": 0, "unread": 0 },
             "bytes": { "by_client": 1, "by_server": 1 }, "phases": [], "logins": [], "failures": [],
+            "processes": [{ "name": "php-fpm", "connections": 3 }],
             "queries": {
                 "by_turns": true, "median": 2, "p95": 2, "max": 2,
                 "distribution": [{ "queries": 2, "connections": 100 }],
@@ -93,6 +94,7 @@ fn what_no_observer_can_have_seen_is_refused_in_one_line() {
         ("/pairs/0/connections/sessions", json!(101)),
         ("/pairs/0/queries/distribution/0/queries", huge.clone()),
         ("/pairs/0/queries/distribution/0/connections", huge.clone()),
+        ("/pairs/0/processes/0/connections", huge.clone()),
         ("/pairs/0/encryption/0/connections", huge),
         ("/pairs/0/encryption/0/resumed", json!(101)),
         ("/pairs/0/round_trip_ms", json!({ "median": 1e308, "p95": 1.0, "max": 1.0 })),

@@ -97,18 +97,7 @@ impl Lab {
     }
 
     pub(super) fn observe_with(&self, more: &[&str]) -> Observer {
-        let directory = tempfile::tempdir().expect("a directory");
-        let document = directory.path().join("seen.json");
-        let port = format!("{}={}", self.address.port(), self.protocol());
-        let mut command = Command::new("nsenter");
-        command.args(["--target", &self.inside, "--net", env!("CARGO_BIN_EXE_ciphertoll"), "observe"]);
-        command.args(["--for", "10m", "--format", "json", "--port", &port]).args(more);
-        let file = File::create(&document).expect("a file");
-        command.current_dir(&directory);
-        let mut child = command.stdout(file).stderr(Stdio::piped()).spawn().expect("nsenter starts");
-        let begun = first_line(child.stderr.take().expect("it has an output"));
-        assert!(begun.contains("observing"), "{begun}");
-        Observer { child, _directory: directory, document }
+        Observer::start(&self.inside, &format!("{}={}", self.address.port(), self.protocol()), more)
     }
 
     pub(super) fn protocol(&self) -> &'static str {
@@ -219,6 +208,21 @@ pub(super) fn connect(dialer: &Dialer) -> Result<Connected, ciphertoll_net::Erro
 }
 
 impl Observer {
+    /// Begins to observe a port, in the network of the process `inside`.
+    pub(super) fn start(inside: &str, port: &str, more: &[&str]) -> Self {
+        let directory = tempfile::tempdir().expect("a directory");
+        let document = directory.path().join("seen.json");
+        let mut command = Command::new("nsenter");
+        command.args(["--target", inside, "--net", env!("CARGO_BIN_EXE_ciphertoll"), "observe"]);
+        command.args(["--for", "10m", "--format", "json", "--port", port]).args(more);
+        let file = File::create(&document).expect("a file");
+        command.current_dir(&directory);
+        let mut child = command.stdout(file).stderr(Stdio::piped()).spawn().expect("nsenter starts");
+        let begun = first_line(child.stderr.take().expect("it has an output"));
+        assert!(begun.contains("observing"), "{begun}");
+        Self { child, _directory: directory, document }
+    }
+
     /// Ends it: what it has seen.
     pub(super) fn end(mut self) -> Value {
         kill(Pid::from_raw(self.child.id().cast_signed()), Signal::SIGINT).expect("it runs");

@@ -124,11 +124,12 @@ fn traffic(lab: &Lab, version: TlsVersion) {
     }
 }
 
-/// The only pair, without what the clock says; and without bytes, since a server may end its last session later.
+/// The only pair, without what the clock says; without bytes, since a server may end its last session later; and without
+/// processes, which a capture does not have.
 fn without_times(seen: &Value) -> Value {
     let mut pair = seen["pairs"][0].clone();
     let fields = pair.as_object_mut().expect("a pair");
-    for name in ["bytes", "connects_per_s", "round_trip_ms", "connect_ms", "phases"] {
+    for name in ["bytes", "connects_per_s", "round_trip_ms", "connect_ms", "phases", "processes"] {
         fields.remove(name);
     }
     pair
