@@ -2,12 +2,12 @@
 
 mod clients;
 
-use std::collections::HashMap;
 use std::fs::File;
 use std::io::{self, Read};
 use std::path::Path;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
+use ciphertoll_host::accounting::own_cpu_time;
 use ciphertoll_host::companion::Companion;
 use ciphertoll_host::privileges;
 use ciphertoll_link::{HAND_OVER, LiveCapture, MOST_PORTS};
@@ -18,8 +18,6 @@ use ciphertoll_observe::{
 use ciphertoll_record::ObservationDirectory;
 use ciphertoll_wire::passive::AccountNames;
 use jiff::Timestamp;
-use nix::sys::resource::{UsageWho, getrusage};
-use nix::sys::time::TimeValLike as _;
 
 use crate::arguments::{ObserveArguments, ObserveFormat};
 use crate::failure::Failure;
@@ -226,22 +224,20 @@ fn watch(arguments: &ObserveArguments, ports: Ports) -> Result<Observation, Fail
         });
     }
     let dropped = live.take_dropped();
-    tell_own_cpu(begun.elapsed());
+    let watched = begun.elapsed();
     let mut observation = watch.finish(SourceEnd { name, dropped, truncated: false });
-    clients.name_in(&mut observation);
+    let naming = clients.name_in(&mut observation);
+    tell_own_cpu(watched, naming);
     Ok(observation)
 }
 
-/// What looking cost: the CPU time of this process.
-fn tell_own_cpu(watched: Duration) {
-    let Ok(usage) = getrusage(UsageWho::RUSAGE_SELF) else { return };
-    let microseconds = (usage.user_time() + usage.system_time()).num_microseconds();
-    let seconds = Duration::from_micros(microseconds.try_into().unwrap_or(0)).as_secs_f64();
+/// What looking cost: the CPU time of this process and of the one that names clients.
+fn tell_own_cpu(watched: Duration, naming: Duration) {
+    let Ok(own) = own_cpu_time() else { return };
+    let seconds = (own + naming).as_secs_f64();
     let share = ciphertoll_report::significant(100.0 * seconds / watched.as_secs_f64());
-    tell(&format!(
-        "the observer used {} s of CPU time: {share} % of a processor",
-        ciphertoll_report::significant(seconds)
-    ));
+    let seconds = ciphertoll_report::significant(seconds);
+    tell(&format!("the observer used {seconds} s of CPU time: {share} % of a processor"));
 }
 
 /// The end of a live observation: what arrived before it is read, too.
@@ -271,7 +267,7 @@ fn cannot_observe(error: &io::Error) -> Failure {
     Failure::new(ExitCode::HostResource, format!("cannot observe: {error}"))
 }
 
-fn open(interface: Option<&str>, ports: &HashMap<u16, impl Sized>) -> Result<LiveCapture, Failure> {
+fn open(interface: Option<&str>, ports: &Ports) -> Result<LiveCapture, Failure> {
     if ports.len() > MOST_PORTS {
         return Err(Failure::usage(format!("--port: more than {MOST_PORTS} ports")));
     }

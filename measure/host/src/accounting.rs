@@ -235,6 +235,11 @@ fn number_after(text: &str, label: &str) -> Option<u64> {
     after.split_ascii_whitespace().next()?.parse().ok()
 }
 
+/// The CPU time of this process, without its children. A confined process may ask.
+pub fn own_cpu_time() -> std::io::Result<Duration> {
+    Ok(Duration::from(clock_gettime(ClockId::CLOCK_PROCESS_CPUTIME_ID)?))
+}
+
 pub fn proc(pid: i32, file: &str) -> PathBuf {
     Path::new("/proc").join(pid.to_string()).join(file)
 }

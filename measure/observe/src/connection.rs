@@ -240,19 +240,19 @@ impl ObservedConnection {
         }
     }
 
-    /// The end: of MongoDB, only the end tells what the last messages were, and of encrypted requests to cancel that nothing followed.
+    /// The end: only it tells what the last messages were of MongoDB, and of others inside of TLS if no query followed.
     pub(crate) fn finish(&mut self) {
         let turns = self.tls.as_ref().and_then(|tls| tls.turns.as_ref());
         if self.end.is_some() && turns.is_some_and(Turns::is_cancel_request) {
             self.opening = Opening::Cancel;
         }
-        let is_mongodb = self.protocol() == Some(DatabaseProtocol::MongoDb);
-        if !is_mongodb || self.is_logged_in() || self.refused.is_some() {
+        if self.is_logged_in() || self.refused.is_some() {
             return;
         }
+        let is_mongodb = self.protocol() == Some(DatabaseProtocol::MongoDb);
         match &self.tls {
             // Without authentication nothing follows the driver's first command, such as on connections that monitor a server.
-            None if self.login().is_none() => self.times.logged_in = self.times.last_login,
+            None if is_mongodb && self.login().is_none() => self.times.logged_in = self.times.last_login,
             None => {}
             Some(tls) => match tls.turns.as_ref().map(Turns::last) {
                 Some(Turn::LoggedIn) => self.times.logged_in = self.times.last_login,

@@ -13,7 +13,8 @@ use crate::frame::{PacketDirection, Segment};
 use crate::memory::SharedValues;
 
 /// The ports on which servers listen, and what they speak; `None` if the first bytes tell.
-pub type Ports = HashMap<u16, Option<DatabaseProtocol>>;
+/// Each packet asks twice.
+pub type Ports = HashMap<u16, Option<DatabaseProtocol>, RandomState>;
 
 /// Connections that are followed at a time. Those that have been idle longest give way, and are counted.
 const MAX_OPEN: usize = 100_000;

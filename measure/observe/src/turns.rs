@@ -23,6 +23,8 @@ const CANCEL_REQUEST_BYTES: [u32; 2] = [12 + 4, 12 + 32];
 const MAX_LOGIN_TURNS: u32 = 4;
 /// MySQL's request for the password itself, with its header: `caching_sha2_password` has no hash of it in its cache.
 const MYSQL_FULL_AUTH_BYTES: u32 = 4 + 2;
+/// MySQL's answer that ends a login, with its header, and what it may say of the session. A refusal is longer.
+const MYSQL_OK_BYTES: std::ops::RangeInclusive<u32> = 11..=32;
 /// An answer to a login that names another plugin, with a nonce: header, marker, the plugin's name, 21 bytes.
 const MYSQL_SWITCH_BYTES: std::ops::RangeInclusive<u32> = 35..=80;
 /// What a client sends to that: a header, and a hash by SHA-1 or SHA-256; or 64 bytes of a signature.
@@ -135,14 +137,33 @@ impl Turns {
         if begins && self.login == LoginProgress::Done { Turn::Answer } else { Turn::Goes }
     }
 
-    /// What the last turn was, if nothing follows it and the login did not end before: with MongoDB, only the end tells.
+    /// What the last turn was, if nothing follows it and the login did not end before: with MongoDB and MySQL, only the end tells.
     pub(crate) fn last(&self) -> Turn {
         let is_answered = self.last == Some(ConnectionSide::Server);
         match self.login {
+            _ if self.protocol == Some(DatabaseProtocol::MySql) => {
+                if self.has_mysql_login_ended() {
+                    Turn::LoggedIn
+                } else {
+                    Turn::Goes
+                }
+            }
+            _ if self.protocol != Some(DatabaseProtocol::MongoDb) => Turn::Goes,
             LoginProgress::Turn if is_answered && self.was_query() => Turn::Query,
             // Without authentication the login is the driver's first message.
             LoginProgress::Turn if is_answered && self.answered == 1 => Turn::LoggedIn,
             _ => Turn::Goes,
+        }
+    }
+
+    /// Whether a client that sent no query has logged in: it is told so, says goodbye, or has got an answer to a `COM_PING`. One that
+    /// is refused says nothing more.
+    fn has_mysql_login_ended(&self) -> bool {
+        match self.last {
+            Some(ConnectionSide::Client) => self.answered > 0 && self.client_bytes == TERMINATE_BYTES,
+            Some(ConnectionSide::Server) if self.login == LoginProgress::Done => self.answered > 1,
+            Some(ConnectionSide::Server) => MYSQL_OK_BYTES.contains(&self.server_bytes),
+            None => false,
         }
     }
 

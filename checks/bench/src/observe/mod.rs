@@ -7,7 +7,6 @@ pub mod traffic;
 
 use std::fs;
 use std::io::{BufRead, BufReader, Read};
-use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -116,9 +115,17 @@ fn watch(child: &mut Child, traffic: &Traffic, window: Duration) -> Result<Obser
     })
 }
 
-/// The CPU time of a process.
+/// The CPU time of a process and of its children: another process names clients.
 fn cpu_ns(pid: u32) -> Result<u64> {
-    let path = PathBuf::from(format!("/proc/{pid}/schedstat"));
-    let text = fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))?;
-    text.split_whitespace().next().and_then(|number| number.parse().ok()).context("no number in schedstat")
+    let read = |path: String| fs::read_to_string(&path).with_context(|| format!("cannot read {path}"));
+    let own = |pid: &str| {
+        let text = read(format!("/proc/{pid}/schedstat"))?;
+        text.split_whitespace()
+            .next()
+            .and_then(|number| number.parse::<u64>().ok())
+            .context("no number in schedstat")
+    };
+    let children = read(format!("/proc/{pid}/task/{pid}/children"))?;
+    let children: Result<u64> = children.split_whitespace().map(own).sum();
+    Ok(own(&pid.to_string())? + children?)
 }

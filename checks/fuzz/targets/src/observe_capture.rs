@@ -51,7 +51,7 @@ fn read(reader: impl Read) -> Reading {
         Ok(capture) => capture,
         Err(error) => return Reading { error: Some(error.to_string()), ..reading },
     };
-    let ports = Ports::from([
+    let ports = Ports::from_iter([
         (5432, Some(DatabaseProtocol::Postgres)),
         (3306, Some(DatabaseProtocol::MySql)),
         (27017, Some(DatabaseProtocol::MongoDb)),

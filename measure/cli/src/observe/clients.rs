@@ -1,8 +1,9 @@
 //! Names of clients' processes, from another process that may see them. Without it, the observation goes on.
 
+use std::time::Duration;
 use std::{env, io};
 
-use ciphertoll_host::sockets::{SeenClient, SocketsProcess};
+use ciphertoll_host::sockets::{SeenClient, SeenClients, SocketsProcess};
 use ciphertoll_observe::{ClientProcess, Observation, Ports};
 
 use crate::progress::tell;
@@ -23,13 +24,22 @@ impl ClientWatch {
         self.0 = asked.and_then(|asked| asked.map_err(unnamed).ok());
     }
 
-    pub(super) fn name_in(self, observation: &mut Observation) {
-        let seen = self.0.map_or(Ok(Vec::new()), SocketsProcess::take);
-        observation.add_processes(seen.map_err(unnamed).into_iter().flatten().map(|seen| {
+    /// Returns the other process's CPU time, if it has answered.
+    pub(super) fn name_in(self, observation: &mut Observation) -> Duration {
+        let Some(process) = self.0 else { return Duration::ZERO };
+        let SeenClients { clients, cpu_time } = match process.take() {
+            Ok(seen) => seen,
+            Err(reason) => {
+                unnamed(reason);
+                return Duration::ZERO;
+            }
+        };
+        observation.add_processes(clients.into_iter().map(|seen| {
             let SeenClient { client, server, owner, connections } = seen;
             let (name, container, unit) = (owner.name, owner.container, owner.unit);
             (client, server, ClientProcess { name, container, unit, connections })
         }));
+        cpu_time
     }
 }
 

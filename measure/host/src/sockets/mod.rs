@@ -15,5 +15,5 @@ mod table;
 
 pub use counts::SeenClient;
 pub use owner::SocketOwner;
-pub use process::{SOCKETS_COMMAND, SocketsProcess, run_sockets_process};
+pub use process::{SOCKETS_COMMAND, SeenClients, SocketsProcess, run_sockets_process};
 pub use sampler::SocketSampler;

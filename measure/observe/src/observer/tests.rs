@@ -18,7 +18,7 @@ fn following(flows: u32, sent: &[Sent<'_>]) -> Observer {
 }
 
 fn following_with(names: AccountNames, flows: u32, sent: &[Sent<'_>]) -> Observer {
-    let mut observer = Observer::new(Ports::from([(5432, Some(DatabaseProtocol::Postgres))]), names);
+    let mut observer = Observer::new(Ports::from_iter([(5432, Some(DatabaseProtocol::Postgres))]), names);
     for flow in 0..flows {
         let client = SocketAddr::from(([10, 0, (flow >> 8) as u8, flow as u8], 40_000 + (flow >> 16) as u16));
         let server = SocketAddr::from(([10, 1, 0, 1], 5432));

@@ -108,3 +108,26 @@ fn an_encrypted_request_to_cancel_is_one_that_no_server_answers() {
     assert!(!is_cancel(DatabaseProtocol::Postgres, &[finished, (Client, 60), (Server, 2)]));
     assert!(!is_cancel(DatabaseProtocol::Postgres, &[finished, (Server, 2)]));
 }
+
+#[test]
+fn a_client_of_mysql_without_a_query_has_logged_in_if_it_was_not_refused() {
+    let last = |records: &[(ConnectionSide, u32)]| {
+        let mut turns = Turns::new(Some(DatabaseProtocol::MySql));
+        for (side, bytes) in records {
+            turns.record(*side, *bytes);
+        }
+        turns.last()
+    };
+    let switched = [(Client, 190), (Server, 47), (Client, 24)];
+    let full = [(Client, 190), (Server, 6), (Client, 20)];
+    for login in [&[(Client, 190)][..], &switched, &full] {
+        let (welcome, refused) = ([login, &[(Server, 11)]].concat(), [login, &[(Server, 85)]].concat());
+        assert_eq!(last(&welcome), Turn::LoggedIn, "{login:?}");
+        assert_eq!(last(&[&welcome[..], &[(Client, 5)]].concat()), Turn::LoggedIn, "{login:?}");
+        let ping = [(Client, 5), (Server, 11)];
+        assert_eq!(last(&[&welcome[..], &ping].concat()), Turn::LoggedIn, "{login:?}");
+        assert_eq!(last(&refused), Turn::Goes, "{login:?}");
+        assert_eq!(last(&[&refused[..], &[(Server, 2)]].concat()), Turn::Goes, "{login:?}");
+        assert_eq!(last(login), Turn::Goes, "{login:?}");
+    }
+}

@@ -1,8 +1,6 @@
 //! Whole connections, segment by segment.
 
-use std::collections::HashMap;
-
-use ciphertoll_observe::{EncryptionKind, Frame, LinkType, Observation, Pair, SourceEnd, Watch};
+use ciphertoll_observe::{EncryptionKind, Frame, LinkType, Observation, Pair, Ports, SourceEnd, Watch};
 use ciphertoll_wire::passive::{AccountNames, ConnectionSide, DatabaseProtocol};
 
 use ConnectionSide::{Client, Server};
@@ -99,7 +97,7 @@ impl Exchange {
 
     pub(crate) fn watch(&self) -> Watch {
         let protocol = self.protocol.unwrap_or(DatabaseProtocol::Postgres);
-        Watch::new(HashMap::from([(SERVER_PORT, Some(protocol))]), self.names)
+        Watch::new(Ports::from_iter([(SERVER_PORT, Some(protocol))]), self.names)
     }
 
     pub(crate) fn pair(&self) -> Pair {

@@ -242,6 +242,31 @@ fn a_wrong_password_without_encryption_is_seen_with_the_servers_code() {
     }
 }
 
+/// Clients that log in and leave, such as health checks, and one with a wrong password.
+#[test]
+fn a_login_without_a_query_is_no_failure() {
+    for (engine, server) in [(Engine::Postgres, "postgres"), (Engine::MariaDb, "mariadb")] {
+        let Some(lab) = lab(engine, server, "tls1.3-p256") else { return };
+        let settings = lab.settings(parameters(TlsVersion::Tls13, Some(Group::P256)));
+        let dialer = |password: &str| lab.dialer(Start::Tls, password, Some(&settings));
+        let observer = lab.observe();
+        let client = Client::dial(&dialer(lab.password())).unwrap_or_else(|error| panic!("{error}"));
+        client.close().expect("a goodbye");
+        // Without a goodbye.
+        drop(Client::dial(&dialer(lab.password())).unwrap_or_else(|error| panic!("{error}")));
+        assert!(Client::dial(&dialer("wrong")).is_err());
+        let pair = only_pair(&observer.end());
+        assert_eq!(
+            (&pair["connections"]["begun"], &pair["connections"]["sessions"]),
+            (&json!(3), &json!(2)),
+            "{pair:#}"
+        );
+        let reason = "ended during the login, which is encrypted: most likely refused";
+        assert_eq!(pair["failures"], json!([{ "reason": reason, "connections": 1 }]), "{pair:#}");
+        assert_eq!(pair["queries"]["distribution"], json!([{ "queries": 0, "connections": 2 }]), "{pair:#}");
+    }
+}
+
 /// Ends a connection by RST after the server's first answer.
 fn reset_before_the_login(lab: &Lab) {
     let mut stream = TcpStream::connect(lab.address).expect("a connection");
