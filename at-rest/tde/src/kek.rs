@@ -33,7 +33,7 @@ pub struct Kek(SecretBytes<32>);
 /// Where to read a key-encryption key from.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum KekSource {
-    /// A file that only its owner, or a trusted group, can read ([`is_private`]).
+    /// A file that only its owner, or a trusted group, can read (`is_private`).
     File(PathBuf),
     /// The standard output of a shell command.
     Command(OsString),

@@ -9,8 +9,10 @@ use std::process::Command;
 
 use tempfile::TempDir;
 
-const STAGES: [&str; 10] = [
+const STAGES: [&str; 12] = [
+    "doc",
     "fuzz",
+    "test-tshark",
     "test-alerts",
     "test-go",
     "test-sqlalchemy",
@@ -65,11 +67,12 @@ fn stages_run_if_a_changed_path_affects_them() {
     let stages = stages(&[]);
     let ran = |changed| run(&scripts().join("test-affected"), stages.path(), Some(changed), "60").1;
     assert_eq!(ran("README.md"), ["none"]);
-    assert_eq!(ran("README.md\nat-rest/tde-preload/src/names.rs"), ["test-tde"]);
+    assert_eq!(ran("README.md\nat-rest/tde-preload/src/names.rs"), ["doc", "test-tde"]);
     assert_eq!(ran("packaging/ciphertoll-proxy.toml"), ["test-dist"]);
-    let of_sidecar = ["test-alerts", "test-go", "test-sqlalchemy", "test-php", "test-jdbc", "test-django"];
+    let of_sidecar = ["doc", "test-alerts", "test-go", "test-sqlalchemy", "test-php", "test-jdbc", "test-django"];
     assert_eq!(ran("sidecar/proxy/src/main.rs"), of_sidecar);
-    assert_eq!(ran("checks/fuzz/targets/src/scram.rs"), ["fuzz"]);
+    assert_eq!(ran("checks/fuzz/targets/src/scram.rs"), ["doc", "fuzz"]);
+    assert_eq!(ran("measure/link/src/blocks.rs"), ["doc", "test-tshark"]);
 }
 
 #[test]
@@ -93,7 +96,7 @@ fn a_failed_test_fails_and_a_failed_download_does_not() {
 fn a_stage_without_enough_time_is_not_started() {
     let (code, ran, not_run) =
         run(&scripts().join("test-affected"), stages(&[]).path(), Some("at-rest/tde/src/seal.rs"), "30");
-    assert_eq!((code, ran), (0, vec!["fuzz".to_owned()]));
+    assert_eq!((code, ran), (0, ["doc", "fuzz"].map(str::to_owned).to_vec()));
     assert!(not_run.iter().any(|line| line.starts_with("test-tde: it may take")), "{not_run:?}");
 }
 

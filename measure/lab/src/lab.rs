@@ -33,7 +33,7 @@ pub struct Lab {
 
 impl Lab {
     /// Creates a lab with its own scratch directory. `helper` is the program with the hidden command
-    /// [`crate::EXEC_COMMAND`], usually the target of `/proc/self/exe`. Sweep first.
+    /// [`ciphertoll_host::exec::EXEC_COMMAND`], usually the target of `/proc/self/exe`. Sweep first.
     pub fn open(helper: PathBuf) -> Result<Self, Error> {
         Self::open_below(helper, &scratch_root())
     }

@@ -2,7 +2,7 @@
 //!
 //! `view` turns data into a view model of sentences and tables, which `terminal`, `html` and `markdown` lay out. `chart` draws
 //! it with the shapes of `svg`. `document` and `csv` are the machine-readable formats. All of them read the events only through
-//! [`RunFacts`]. No clock, no I/O, no environment variable.
+//! [`ciphertoll_stats::RunFacts`]. No clock, no I/O, no environment variable.
 //!
 //! What `ciphertoll observe` saw has the same layouts: `observed` turns an [`Observation`](ciphertoll_observe::Observation)
 //! into sections, and `html::observation` makes its page.

@@ -36,7 +36,7 @@ pub struct ServerStart<'a> {
     pub log: PathBuf,
     /// Tried before any other port.
     pub preferred_port: Option<u16>,
-    /// CPU affinity, as [`crate::split_processors`] returns it; all processors if absent.
+    /// CPU affinity, as `split_processors` returns it; all processors if absent.
     pub processors: Option<Vec<u16>>,
     /// Whether the server accepts keys that its OpenSSL refuses by default.
     pub strength: SecurityLevel,

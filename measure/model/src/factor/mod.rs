@@ -240,7 +240,7 @@ macro_rules! as_text {
 }
 pub(crate) use as_text;
 
-/// Prints and parses a type of [`labelled`] as its label.
+/// Prints and parses a type of `labelled` as its label.
 macro_rules! as_label {
     ($level:ident of $factor:expr) => {
         impl std::fmt::Display for $level {

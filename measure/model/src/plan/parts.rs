@@ -81,7 +81,7 @@ pub struct Plan {
     pub settings: Settings,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub config: Option<String>,
-    /// The statement of [`Workload::Query`](crate::Workload::Query).
+    /// The statement of [`Workload::Query`].
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub query: Option<String>,
     /// Rate limit of operations on a server at a URL; see [`Plan::rate_limit_per_s`].

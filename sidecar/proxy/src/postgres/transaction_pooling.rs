@@ -21,7 +21,7 @@ pub(super) struct TransactionPooling {
     pub(super) ends_with_client: Option<&'static str>,
     /// How often the server has refused to tell their values.
     failed_queries: u32,
-    /// The version of the reported settings that was recorded, see [`Parameters::changes`].
+    /// The version of the reported settings that was recorded, by the count of their changes.
     pub(super) changes: u64,
     pub(super) was_reported: bool,
     /// Whether this session has undone settings of the login by a `DISCARD ALL`.
