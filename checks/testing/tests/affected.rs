@@ -69,7 +69,8 @@ fn stages_run_if_a_changed_path_affects_them() {
     assert_eq!(ran("README.md"), ["none"]);
     assert_eq!(ran("README.md\nat-rest/tde-preload/src/names.rs"), ["doc", "test-tde"]);
     assert_eq!(ran("packaging/ciphertoll-proxy.toml"), ["test-dist"]);
-    let of_sidecar = ["doc", "test-alerts", "test-go", "test-sqlalchemy", "test-php", "test-jdbc", "test-django"];
+    let of_sidecar =
+        ["doc", "test-alerts", "test-go", "test-sqlalchemy", "test-php", "test-jdbc", "test-django"];
     assert_eq!(ran("sidecar/proxy/src/main.rs"), of_sidecar);
     assert_eq!(ran("checks/fuzz/targets/src/scram.rs"), ["doc", "fuzz"]);
     assert_eq!(ran("measure/link/src/blocks.rs"), ["doc", "test-tshark"]);
