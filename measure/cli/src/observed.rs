@@ -4,7 +4,7 @@ use std::path::Path;
 
 use ciphertoll_model::{Engine, ProxyProgram, Resumption, ServerKey, ServerLevel, TlsVersion};
 use ciphertoll_observe::{
-    Encryption, EncryptionKind, Estimated, Observation, ObservedLoad, PairCost, PathShare, Share,
+    Encryption, EncryptionKind, Estimated, Observation, ObservedLoad, Pair, PairCost, PathShare, Share,
     SidecarSaving,
 };
 use ciphertoll_record::Record;
@@ -23,6 +23,9 @@ const PROTOCOLS: [&str; 3] = ["postgres", "mysql", "mongodb"];
 const RATES: std::ops::RangeInclusive<f64> = 1e-3..=1e9;
 /// A shorter round trip is that of one machine, which the model's local connections contain.
 const LOCAL_ROUND_TRIP_MS: f64 = 0.1;
+
+/// The kernel keeps 15 bytes of `ciphertoll-proxy`.
+const SIDECAR_PROCESS: &str = "ciphertoll-prox";
 
 /// Runs that are looked at for a cost model, the newest first.
 const MAX_RUNS: usize = 50;
@@ -80,6 +83,11 @@ impl RunModels {
             };
             let run = self.0.iter().find(|run| run.has_costs_of(&protocol));
             pair.cost = run.and_then(|run| run.cost(&observed, &protocol));
+            if is_of_sidecar(pair)
+                && let Some(cost) = &mut pair.cost
+            {
+                cost.sidecar = None;
+            }
             if pair.cost.as_ref().is_none_or(|cost| cost.cores.is_none()) && !unknown.contains(&protocol) {
                 unknown.push(protocol);
             }
@@ -143,6 +151,11 @@ impl RunModel {
             missing,
         })
     }
+}
+
+/// Whether these connections are the sidecar's own, which it pools already.
+fn is_of_sidecar(pair: &Pair) -> bool {
+    !pair.processes.is_empty() && pair.processes.iter().all(|process| process.name == SIDECAR_PROCESS)
 }
 
 /// What `observe` saw of one server.
@@ -388,4 +401,31 @@ fn path_shares(today: &Today<'_>) -> Vec<PathShare> {
 fn estimated(found: &Estimate, factor: f64) -> Estimated {
     let limit = |limit: Option<f64>| limit.map(|limit| limit * factor);
     Estimated { value: found.value * factor, low: limit(found.ci_low), high: limit(found.ci_high) }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn what_the_sidecar_would_save_is_not_said_of_its_own_connections() {
+        let of_sidecar = |names: &[&str]| {
+            let processes: Vec<_> =
+                names.iter().map(|name| json!({ "name": name, "connections": 1 })).collect();
+            let pair = json!({
+                "client": "10.0.0.7", "server": "10.0.0.5:5432", "bytes": { "by_client": 0, "by_server": 0 },
+                "connections": {
+                    "begun": 1, "sessions": 1, "began_before": 0, "open": 0, "cancel_requests": 0, "unread": 0,
+                },
+                "phases": [], "encryption": [], "logins": [], "failures": [], "processes": processes,
+            });
+            is_of_sidecar(&serde_json::from_value(pair).expect("a pair"))
+        };
+        assert!(of_sidecar(&[SIDECAR_PROCESS]));
+        for others in [&[][..], &["psql"], &[SIDECAR_PROCESS, "psql"]] {
+            assert!(!of_sidecar(others), "{others:?}");
+        }
+    }
 }
