@@ -8,7 +8,7 @@ use std::path::Path;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use ciphertoll_host::accounting::own_cpu_time;
-use ciphertoll_host::companion::Companion;
+use ciphertoll_host::companion::{Companion, end_with_parent};
 use ciphertoll_host::privileges;
 use ciphertoll_link::{HAND_OVER, LiveCapture, MOST_PORTS};
 use ciphertoll_model::ExitCode;
@@ -102,6 +102,8 @@ fn ask(mut companion: Companion, arguments: &ObserveArguments, observation: &mut
 /// The companion's part: it has no privileges, and ends with its answer.
 pub(crate) fn answer() -> io::Result<()> {
     privileges::give_up()?;
+    // While it asks, it does not read its input.
+    end_with_parent()?;
     let mut question = Vec::new();
     io::stdin().lock().take(MAX_QUESTION_BYTES as u64).read_to_end(&mut question)?;
     if question.is_empty() {

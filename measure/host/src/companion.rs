@@ -12,6 +12,8 @@ use std::time::{Duration, Instant};
 
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::sys::prctl;
+use nix::sys::signal::Signal;
 
 #[derive(Debug)]
 pub struct Companion {
@@ -46,6 +48,12 @@ impl Companion {
         }
         Ok(answer)
     }
+}
+
+/// In the child: it ends when the thread that started it does, whatever it is doing. To be called after a change of user, which
+/// undoes it.
+pub fn end_with_parent() -> io::Result<()> {
+    Ok(prctl::set_pdeathsig(Signal::SIGKILL)?)
 }
 
 /// Reads to the end: at most so many bytes, and for at most so long.

@@ -243,7 +243,9 @@ impl ObservedConnection {
     /// The end: only it tells what the last messages were of MongoDB, and of others inside of TLS if no query followed.
     pub(crate) fn finish(&mut self) {
         let turns = self.tls.as_ref().and_then(|tls| tls.turns.as_ref());
-        if self.end.is_some() && turns.is_some_and(Turns::is_cancel_request) {
+        // A client waits for the server's end, which tells that the request was handled; one that gives up a login does not.
+        let is_by_server = self.end.is_some_and(|end| end.side() == ConnectionSide::Server);
+        if is_by_server && turns.is_some_and(Turns::is_cancel_request) {
             self.opening = Opening::Cancel;
         }
         if self.is_logged_in() || self.refused.is_some() {

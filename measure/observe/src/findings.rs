@@ -356,6 +356,9 @@ fn not_post_quantum(pair: &Pair, probe: Option<&ServerProbe>) -> Option<Found> {
             count: FoundCount::Connections(all),
             words: format!("without a post-quantum key exchange{offer}"),
             todo: match accepts {
+                Some(true) if offered => {
+                    "let the clients prefer a hybrid group, with a key share for it: the server accepts one"
+                }
                 Some(true) => "upgrade the clients' TLS library (OpenSSL 3.5, for example): the server accepts a hybrid group",
                 Some(false) if offered => {
                     "upgrade the server's TLS library: it accepts no hybrid group, and OpenSSL 3.5 has X25519MLKEM768"

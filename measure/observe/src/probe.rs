@@ -80,20 +80,31 @@ impl Question {
     /// How long the answer may take.
     #[must_use]
     pub fn limit(&self) -> Duration {
-        let rounds = u32::try_from(self.probe.len().div_ceil(WORKERS)).unwrap_or(u32::MAX);
-        LIMIT_FOR_NAMES + LIMIT_PER_SERVER.saturating_mul(rounds)
+        LIMIT_FOR_NAMES + limit_for(self.probe.len())
     }
 
     /// Asks. What does not answer in time is left out, or named as an error.
     #[must_use]
     pub fn ask(self) -> Answer {
         let names = in_parallel(self.names_of, LIMIT_FOR_NAMES, |address| Some((address, name_of(address)?)));
-        let limit = LIMIT_PER_SERVER.saturating_mul(u32::try_from(self.probe.len()).unwrap_or(u32::MAX));
+        let asked: Vec<_> = self.probe.iter().map(|(server, _)| server.to_string()).collect();
+        let limit = limit_for(self.probe.len());
         let mut probes =
             in_parallel(self.probe, limit, |(server, protocol)| ServerProbe::ask(server, &protocol));
+        for server in asked {
+            if probes.iter().all(|probe| probe.server != server) {
+                let error = Some("it did not answer in time".to_owned());
+                probes.push(ServerProbe { server, error, ..ServerProbe::default() });
+            }
+        }
         probes.sort_by(|one, other| one.server.cmp(&other.server));
         Answer { names: names.into_iter().collect(), probes }
     }
+}
+
+/// The time for so many servers, of which some are asked at a time.
+fn limit_for(servers: usize) -> Duration {
+    LIMIT_PER_SERVER.saturating_mul(u32::try_from(servers.div_ceil(WORKERS)).unwrap_or(u32::MAX))
 }
 
 /// Adds what is not there, up to a number.
@@ -120,8 +131,11 @@ fn in_parallel<T: Send + 'static, R: Send + 'static>(
         let (sender, work) = (sender.clone(), work.clone());
         thread::spawn(move || {
             for one in part {
-                // Nobody waits any more.
-                let Some(true) = work(one).map(|result| sender.send(result).is_ok()) else { continue };
+                let is_over = work(one).is_some_and(|result| sender.send(result).is_err());
+                if is_over || end.is_some_and(|end| Instant::now() >= end) {
+                    // Nobody waits any more.
+                    break;
+                }
             }
         });
     }
@@ -130,10 +144,12 @@ fn in_parallel<T: Send + 'static, R: Send + 'static>(
     std::iter::from_fn(|| results.recv_timeout(left()).ok()).collect()
 }
 
-/// The host name of an address, if it has one, by the system's resolver.
+/// The host name of an address, if it has one that belongs to it, by the system's resolver: whoever owns an address may give it any
+/// name, but not the name this address.
 fn name_of(address: IpAddr) -> Option<String> {
     let name = dns_lookup::lookup_addr(&address).ok()?;
-    is_host_name(&name).then_some(name)
+    let has_it = || dns_lookup::lookup_host(&name).is_ok_and(|mut found| found.any(|found| found == address));
+    (is_host_name(&name) && has_it()).then_some(name)
 }
 
 /// Names come from whoever owns the address. The resolver returns the address itself if it has none.

@@ -24,7 +24,7 @@ const MAX_LOGIN_TURNS: u32 = 4;
 /// MySQL's request for the password itself, with its header: `caching_sha2_password` has no hash of it in its cache.
 const MYSQL_FULL_AUTH_BYTES: u32 = 4 + 2;
 /// MySQL's answer that ends a login, with its header, and what it may say of the session. A refusal is longer.
-const MYSQL_OK_BYTES: std::ops::RangeInclusive<u32> = 11..=32;
+const MYSQL_OK_BYTES: std::ops::RangeInclusive<u32> = 11..=24;
 /// An answer to a login that names another plugin, with a nonce: header, marker, the plugin's name, 21 bytes.
 const MYSQL_SWITCH_BYTES: std::ops::RangeInclusive<u32> = 35..=80;
 /// What a client sends to that: a header, and a hash by SHA-1 or SHA-256; or 64 bytes of a signature.
@@ -84,11 +84,13 @@ impl Turns {
 
     /// The next record; `bytes` is its length before encryption.
     pub(crate) fn record(&mut self, side: ConnectionSide, bytes: u32) -> Turn {
-        let is_finished = self.last.is_none() && FINISHED_BYTES.contains(&bytes);
+        let is_finished = self.answered == 0 && FINISHED_BYTES.contains(&bytes);
         if bytes <= MAX_ALERT_BYTES {
             return Turn::Alert;
         }
         if side == ConnectionSide::Client && is_finished {
+            // What came before it was the client's certificate and its signature.
+            self.last = None;
             return Turn::Goes;
         }
         match side {

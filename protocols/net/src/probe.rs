@@ -1,5 +1,7 @@
 //! What TLS a server accepts, by asking it: hellos that no handshake follows, and one handshake that shows the certificates.
 
+use std::cmp::Reverse;
+use std::io::{self, Read, Write};
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -9,7 +11,7 @@ use ciphertoll_wire::mysql::{MySqlLogin, MySqlTlsMode};
 use ciphertoll_wire::passive::DatabaseProtocol;
 use ciphertoll_wire::postgres::{ChannelBinding, PostgresLogin, PostgresTlsMode};
 use ciphertoll_wire::session::{self, Connect, Login};
-use ciphertoll_wire::tls::{Flight, FlightObserver, NamedGroup, ProbeHello};
+use ciphertoll_wire::tls::{NamedGroup, ProbeAnswer, ProbeHello, ProbedSelection};
 use ciphertoll_wire::{Secret, Step, mysql, postgres};
 use openssl::ssl::{Ssl, SslContextBuilder, SslMethod, SslVerifyMode, SslVersion};
 use socket2::Socket;
@@ -18,6 +20,7 @@ use crate::Error;
 use crate::socket::{Transport, connect_tcp, limit_waits, receive, send};
 
 const TLS_1_0: u16 = 0x0301;
+const TLS_1_1: u16 = 0x0302;
 const TLS_1_2: u16 = 0x0303;
 const TLS_1_3: u16 = 0x0304;
 /// The groups of TLS 1.3 that are asked for: post-quantum ones first.
@@ -82,9 +85,9 @@ impl Probe {
         self.add_older_versions(&mut accepted)?;
         if accepted.versions.iter().any(|(version, _)| *version < TLS_1_3) {
             let weak = self.ask(ProbeHello::WeakSuites)?;
-            accepted.weak_suite = weak.and_then(|flight| flight.cipher_suite);
+            accepted.weak_suite = weak.map(|selection| selection.suite);
         }
-        accepted.chain = self.chain()?;
+        self.add_chain(&mut accepted)?;
         if accepted.versions.is_empty() && accepted.chain.is_empty() {
             return Err(Error::Tls("the server accepts no TLS handshake".to_owned()));
         }
@@ -95,9 +98,8 @@ impl Probe {
     fn add_groups(&self, accepted: &mut AcceptedTls) -> Result<(), Error> {
         let mut left = GROUPS.map(NamedGroup).to_vec();
         while !left.is_empty()
-            && let Some(Flight {
-                version: Some(TLS_1_3), cipher_suite: Some(suite), group: Some(group), ..
-            }) = self.ask(ProbeHello::Groups(&left))?
+            && let Some(ProbedSelection { version: TLS_1_3, suite, group: Some(group) }) =
+                self.ask(ProbeHello::Groups(&left))?
             && let Some(place) = left.iter().position(|known| *known == group)
         {
             if accepted.groups.is_empty() {
@@ -111,8 +113,7 @@ impl Probe {
     fn add_older_versions(&self, accepted: &mut AcceptedTls) -> Result<(), Error> {
         let mut newest = TLS_1_2;
         while newest >= TLS_1_0
-            && let Some(Flight { version: Some(version), cipher_suite: Some(suite), .. }) =
-                self.ask(ProbeHello::UpTo(newest))?
+            && let Some(ProbedSelection { version, suite, .. }) = self.ask(ProbeHello::UpTo(newest))?
             && (TLS_1_0..=newest).contains(&version)
         {
             accepted.versions.push((version, suite));
@@ -122,31 +123,31 @@ impl Probe {
     }
 
     /// What the server selects; `None` if it accepts nothing of what is offered.
-    fn ask(&self, hello: ProbeHello<'_>) -> Result<Option<Flight>, Error> {
+    fn ask(&self, hello: ProbeHello<'_>) -> Result<Option<ProbedSelection>, Error> {
         let socket = self.open()?;
         let mut random = [0; 32];
         openssl::rand::rand_bytes(&mut random).map_err(|error| Error::TlsSettings(error.to_string()))?;
         let mut bytes = Vec::new();
         hello.encode(random, &mut bytes);
         self.send(&socket, &bytes)?;
-        let mut observer = FlightObserver::new();
+        let mut answer = ProbeAnswer::to(&bytes);
         let (mut buffer, mut received) = ([0; 4 << 10], 0);
-        while !observer.finished() && observer.flight().version.is_none() && received < MAX_ANSWER_BYTES {
+        while !answer.is_complete() && received < MAX_ANSWER_BYTES {
             match self.receive(&socket, &mut buffer) {
                 // A server may end a connection instead of sending an alert, but it must not be silent.
                 Ok(0) | Err(Error::Socket { .. }) => break,
                 Ok(length) => {
-                    observer.feed(&buffer[..length]);
+                    answer.read(&buffer[..length]);
                     received += length;
                 }
                 Err(error) => return Err(error),
             }
         }
-        Ok(Some(observer.flight()).filter(|flight| flight.version.is_some()))
+        Ok(answer.accepted())
     }
 
-    /// The server's certificate and those that it sends with it.
-    fn chain(&self) -> Result<Vec<Vec<u8>>, Error> {
+    /// The server's certificate and those that it sends with it, and the version in which it did.
+    fn add_chain(&self, accepted: &mut AcceptedTls) -> Result<(), Error> {
         let unusable = |error: openssl::error::ErrorStack| Error::TlsSettings(error.to_string());
         let mut context = SslContextBuilder::new(SslMethod::tls_client()).map_err(unusable)?;
         // What an inventory needs is what the server has, also if it must not be trusted.
@@ -154,11 +155,23 @@ impl Probe {
         context.set_min_proto_version(Some(SslVersion::TLS1)).map_err(unusable)?;
         context.set_cipher_list("ALL:@SECLEVEL=0").map_err(unusable)?;
         let ssl = Ssl::new(&context.build()).map_err(unusable)?;
-        let socket = self.open()?;
-        limit_waits(&socket, self.left()?)?;
-        let Ok(stream) = ssl.connect(socket) else { return Ok(Vec::new()) };
+        let stream = TimedSocket { socket: self.open()?, probe: self };
+        let Ok(stream) = ssl.connect(stream) else {
+            // Unless time is over, the server does not want this client.
+            return self.left().map(|_| ());
+        };
         let chain = stream.ssl().peer_cert_chain().into_iter().flatten();
-        Ok(chain.take(MAX_CHAIN).filter_map(|certificate| certificate.to_der().ok()).collect())
+        accepted.chain = chain.take(MAX_CHAIN).filter_map(|certificate| certificate.to_der().ok()).collect();
+        let version = stream.ssl().version2().and_then(number);
+        let suite = stream.ssl().current_cipher().map(|cipher| u16::from_be_bytes(cipher.protocol_id()));
+        if let Some((version, suite)) = version.zip(suite)
+            && accepted.versions.iter().all(|(known, _)| *known != version)
+        {
+            // With parameters that no hello here offers.
+            accepted.versions.push((version, suite));
+            accepted.versions.sort_unstable_by_key(|(version, _)| Reverse(*version));
+        }
+        Ok(())
     }
 
     /// A connection on which the client's TLS comes next.
@@ -204,9 +217,9 @@ impl Probe {
         Ok(())
     }
 
-    fn failed(&self, doing: &'static str, source: std::io::Error) -> Error {
+    fn failed(&self, doing: &'static str, source: io::Error) -> Error {
         match source.kind() {
-            std::io::ErrorKind::WouldBlock => self.timed_out(),
+            io::ErrorKind::WouldBlock => self.timed_out(),
             _ => Error::Socket { doing, source },
         }
     }
@@ -220,6 +233,40 @@ impl Probe {
     fn timed_out(&self) -> Error {
         Error::TimedOut { seconds: self.limit.as_secs() }
     }
+}
+
+/// A socket whose every wait ends with the probe.
+struct TimedSocket<'a> {
+    socket: Socket,
+    probe: &'a Probe,
+}
+
+impl Read for TimedSocket<'_> {
+    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        self.probe.receive(&self.socket, into).map_err(io::Error::other)
+    }
+}
+
+impl Write for TimedSocket<'_> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.probe.send(&self.socket, bytes).map_err(io::Error::other)?;
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+fn number(version: SslVersion) -> Option<u16> {
+    [
+        (SslVersion::TLS1, TLS_1_0),
+        (SslVersion::TLS1_1, TLS_1_1),
+        (SslVersion::TLS1_2, TLS_1_2),
+        (SslVersion::TLS1_3, TLS_1_3),
+    ]
+    .into_iter()
+    .find_map(|(known, number)| (known == version).then_some(number))
 }
 
 /// A login that gets as far as TLS.

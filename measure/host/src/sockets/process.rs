@@ -6,15 +6,12 @@ use std::io::{self, Read as _, Write as _};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use nix::sys::prctl;
-use nix::sys::signal::Signal;
-
 use serde::{Deserialize, Serialize};
 
 use super::counts::SeenClient;
 use super::sampler::SocketSampler;
 use crate::accounting;
-use crate::companion::{Companion, is_readable};
+use crate::companion::{Companion, end_with_parent, is_readable};
 use crate::privileges;
 
 /// The hidden command that must call [`run_sockets_process`].
@@ -36,7 +33,7 @@ pub fn run_sockets_process(ports: &str) -> io::Result<()> {
     let ports = ports.map_err(|error| io::Error::new(io::ErrorKind::InvalidInput, error))?;
     privileges::keep_reading()?;
     // It would end by its input, too, but only after a sample.
-    prctl::set_pdeathsig(Signal::SIGKILL)?;
+    end_with_parent()?;
     privileges::confine_to_reading()?;
     let mut sampler = SocketSampler::new(Path::new("/proc"), ports);
     let mut asking = io::stdin();

@@ -40,6 +40,11 @@ impl ProcessTable {
         fs::read_link(self.path(pid, "ns/net")).ok().map(PathBuf::into_os_string)
     }
 
+    /// The network namespace of this process; `None` if it is not known.
+    pub(crate) fn own_network(&self) -> Option<OsString> {
+        fs::read_link(self.root.join("self/ns/net")).ok().map(PathBuf::into_os_string)
+    }
+
     /// All clients' sockets in the network namespace of a process. Returns whether it could be read.
     pub(crate) fn read_sockets(
         &self,

@@ -34,6 +34,8 @@ impl SocketSampler {
         let Self { processes, ports, counts, owners } = self;
         counts.begin_sample();
         let (mut networks, mut wanted) = (HashSet::new(), HashMap::new());
+        // Each network has its own loopback addresses. Other addresses may be the same in two, too, which cannot be told apart.
+        let own = processes.own_network();
         for pid in &pids {
             let Some(network) = processes.network(*pid) else { continue };
             if networks.contains(&network) {
@@ -43,7 +45,8 @@ impl SocketSampler {
                 *pid,
                 |port| ports.contains(&port),
                 |socket| {
-                    if counts.is_unknown(socket) {
+                    let is_near = own.as_ref() == Some(&network) || !socket.server.ip().is_loopback();
+                    if is_near && counts.is_unknown(socket) {
                         wanted.insert(socket.inode, socket);
                     }
                 },

@@ -56,7 +56,8 @@ impl<'a> SeenServers<'a> {
         for probe in &observation.probes {
             let Some(server) = servers.get_mut(probe.server.as_str()) else { continue };
             server.probe = Some(probe);
-            for protocol in server.protocols.values_mut() {
+            let tls = server.protocols.iter_mut().filter(|(label, _)| label.starts_with("tls"));
+            for (_, protocol) in tls {
                 protocol.probed = &probe.certificates;
             }
         }

@@ -95,6 +95,9 @@ fn an_encrypted_request_to_cancel_is_one_that_no_server_answers() {
         turns.is_cancel_request()
     };
     let finished = (Client, 52);
+    // Behind a certificate come its signature, and then what ends the handshake.
+    let with_certificate = [(Client, 79), finished, (Client, 16), (Server, 2)];
+    assert!(is_cancel(DatabaseProtocol::Postgres, &with_certificate));
     for bytes in [16, 44] {
         let request = [finished, (Client, bytes), (Server, 2)];
         assert!(is_cancel(DatabaseProtocol::Postgres, &request));

@@ -160,6 +160,22 @@ fn what_is_no_such_server_is_an_error() {
     assert!(injecting.probe(DatabaseProtocol::Postgres, TIME_LIMIT).is_err());
 }
 
+/// Each byte comes in time, and the handshake never ends.
+#[test]
+fn a_server_that_never_finishes_its_handshake_is_given_up() {
+    const LIMIT: Duration = Duration::from_millis(300);
+    let dripping = Answering::start(|mut stream| {
+        let _ = stream.read(&mut [0; 1_000]);
+        // The header of a record of 16 KB, and then its content.
+        let _ = stream.write_all(&[0x16, 3, 3, 0x40, 0]);
+        while stream.write_all(&[0]).is_ok() {
+            thread::sleep(Duration::from_millis(1));
+        }
+    });
+    let error = dripping.probe(DatabaseProtocol::MongoDb, LIMIT).unwrap_err();
+    assert!(matches!(error, Error::TimedOut { .. }), "{error}");
+}
+
 #[test]
 fn a_silent_server_is_given_up() {
     const LIMIT: Duration = Duration::from_millis(50);

@@ -28,5 +28,5 @@ pub use handshake::{Capture, ClientAuthentication, RecordTally, Selected, Stage,
 pub use handshake_observer::HandshakeObserver;
 pub use key_exchange::KeyExchangeGroup;
 pub use observer::{Flight, FlightObserver};
-pub use probe_hello::ProbeHello;
+pub use probe_hello::{ProbeAnswer, ProbeHello, ProbedSelection};
 pub use signature::SignatureScheme;

@@ -2,7 +2,10 @@
 
 use crate::tls::extensions::{KEY_SHARE, SIGNATURE_ALGORITHMS, SUPPORTED_GROUPS, SUPPORTED_VERSIONS};
 use crate::tls::group::NamedGroup;
+use crate::tls::handshake::{ClientAuthentication, Stage};
+use crate::tls::handshake_observer::HandshakeObserver;
 use crate::tls::messages::CLIENT_HELLO;
+use crate::tls::observer::FlightObserver;
 use crate::tls::records::HANDSHAKE;
 
 const TLS_1_0: u16 = 0x0301;
@@ -18,10 +21,10 @@ const SUITES: [u16; 28] = [
     0x0035, 0x002f,
 ];
 /// Suites with RC4, 3DES, DES, no encryption, keys for export, or no authentication.
-const WEAK_SUITES: [u16; 27] = [
-    0xc012, 0xc008, 0x0016, 0x0013, 0x000a, 0xc011, 0xc007, 0x0005, 0x0004, 0xc018, 0x006c, 0x0034, 0x006d,
-    0x003a, 0xc019, 0x0018, 0x0015, 0x0012, 0x0009, 0x0014, 0x0008, 0x0006, 0x0003, 0xc010, 0xc006, 0x003b,
-    0x0002,
+const WEAK_SUITES: [u16; 30] = [
+    0x00a7, 0x00a6, 0x0001, 0xc012, 0xc008, 0x0016, 0x0013, 0x000a, 0xc011, 0xc007, 0x0005, 0x0004, 0xc018,
+    0x006c, 0x0034, 0x006d, 0x003a, 0xc019, 0x0018, 0x0015, 0x0012, 0x0009, 0x0014, 0x0008, 0x0006, 0x0003,
+    0xc010, 0xc006, 0x003b, 0x0002,
 ];
 /// Not a suite: it says that the client knows secure renegotiation, which some servers require (RFC 5746).
 const RENEGOTIATION_INFO: u16 = 0x00ff;
@@ -31,6 +34,7 @@ const SIGNATURES: [u16; 18] = [
     0x0906, 0x0401, 0x0501, 0x0601, 0x0201,
 ];
 const EC_POINT_FORMATS: u16 = 11;
+const EXTENDED_MASTER_SECRET: u16 = 23;
 
 /// What such a hello offers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -91,10 +95,64 @@ impl ProbeHello<'_> {
             add(&mut extensions, SUPPORTED_VERSIONS, |content| short_list(content, &TLS_1_3.to_be_bytes()));
             add(&mut extensions, KEY_SHARE, |content| list(content, &[]));
         } else {
+            // Some servers require it (RFC 7627).
+            add(&mut extensions, EXTENDED_MASTER_SECRET, |_| ());
             // Uncompressed points.
             add(&mut extensions, EC_POINT_FORMATS, |content| short_list(content, &[0]));
         }
         extensions
+    }
+}
+
+/// What a server selected for such a hello.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ProbedSelection {
+    pub version: u16,
+    pub suite: u16,
+    /// In TLS 1.3.
+    pub group: Option<NamedGroup>,
+}
+
+/// Reads a server's answer to a hello.
+#[derive(Debug)]
+pub struct ProbeAnswer {
+    offered: Vec<u16>,
+    flight: FlightObserver,
+    handshake: HandshakeObserver,
+}
+
+impl ProbeAnswer {
+    /// To this hello, as it was sent.
+    #[must_use]
+    pub fn to(hello: &[u8]) -> Self {
+        let mut handshake = HandshakeObserver::new();
+        handshake.client(hello, &mut |_| ());
+        let offered = handshake.handshake().offer.as_ref().map(|offer| offer.suites.clone());
+        Self { offered: offered.unwrap_or_default(), flight: FlightObserver::new(), handshake }
+    }
+
+    /// The next bytes, cut anywhere.
+    pub fn read(&mut self, bytes: &[u8]) {
+        self.flight.feed(bytes);
+        self.handshake.server(bytes, &mut |_| ());
+    }
+
+    /// Whether nothing that follows matters.
+    #[must_use]
+    pub fn is_complete(&self) -> bool {
+        let handshake = self.handshake.handshake();
+        handshake.alert.is_some() || handshake.stage == Stage::NotTls || self.accepted().is_some()
+    }
+
+    /// What was selected. Up to TLS 1.2 a server may still fail behind its ServerHello, for example because it cannot sign: its
+    /// answer counts with its last message, or a request for a certificate.
+    #[must_use]
+    pub fn accepted(&self) -> Option<ProbedSelection> {
+        let flight = self.flight.flight();
+        let (version, suite) = flight.version.zip(flight.cipher_suite)?;
+        let has_followed = self.handshake.handshake().client_certificate != ClientAuthentication::Unknown;
+        let is_accepted = (version >= TLS_1_3 || has_followed) && self.offered.contains(&suite);
+        is_accepted.then_some(ProbedSelection { version, suite, group: flight.group })
     }
 }
 
@@ -127,7 +185,7 @@ fn list(out: &mut Vec<u8>, content: &[u8]) {
 mod tests {
     use super::*;
     use crate::tls::client_offer::ClientOffer;
-    use crate::tls::{HandshakeObserver, Stage, key_shares};
+    use crate::tls::key_shares;
 
     fn offer(hello: ProbeHello<'_>) -> (Vec<u8>, ClientOffer) {
         let mut bytes = Vec::new();

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use ciphertoll_model::Engine;
 use ciphertoll_net::blocking::Client;
 use ciphertoll_net::tls::{self, Group, Negotiated, ResumptionMethod, TlsLibrary, TlsParameters, TlsVersion};
-use ciphertoll_net::{ConnectProgress, Dialer, Readiness};
+use ciphertoll_net::{ConnectProgress, Dialer, Readiness, Received};
 use ciphertoll_wire::postgres::{PostgresConnect, PostgresServerInfo};
 use ciphertoll_wire::session::{Connect, Login, ServerInfo};
 use nix::libc;
@@ -335,18 +335,21 @@ fn both_sides_of_the_sidecar_are_seen() {
         let Some(lab) = lab(engine, server, "proxy") else { return };
         let lab = lab.behind_the_sidecar();
         let observer = lab.observe();
+        lab.end_server_connection();
         connects(&lab, Start::Plain, None);
         let pair = only_pair(&observer.end());
-        let connections = &pair["connections"];
-        // One after another, the clients share a connection.
-        assert_eq!((&connections["begun"], &connections["began_before"]), (&json!(1), &json!(0)), "{pair:#}");
-        assert_eq!((&connections["open"], &pair["failures"]), (&json!(1), &json!([])), "{pair:#}");
+        // One after another, the clients share a connection; the sidecar may have opened another one in advance.
+        let begun = pair["connections"]["begun"].as_u64().expect("a number");
+        assert!((1..=2).contains(&begun), "{pair:#}");
         let [kind] = &pair["encryption"].as_array().expect("a list")[..] else { panic!("{pair:#}") };
         assert_eq!((&kind["kind"], &kind["version"]), (&json!("tls"), &json!("tls1.3")), "{pair:#}");
+        let shares = pair["queries"]["distribution"].as_array().expect("a list").iter();
+        let seen: u64 = shares
+            .filter_map(|share| Some(share["queries"].as_u64()? * share["connections"].as_u64()?))
+            .sum();
         // The sidecar resets the connection between clients, and asks nothing else.
         let sent: u64 = QUERIES.iter().sum();
-        let seen = pair["queries"]["max"].as_u64().expect("a number");
-        assert!((sent..=sent + QUERIES.len() as u64).contains(&seen), "{seen} of {sent}: {pair:#}");
+        assert!((sent..=sent + 2 * QUERIES.len() as u64).contains(&seen), "{seen} of {sent}: {pair:#}");
     }
 }
 
@@ -363,6 +366,8 @@ fn cancel_query(dialer: &Dialer, server: &PostgresServerInfo) {
         }
     };
     channel.send().expect("a request");
+    // The server ends the connection when it has handled the request.
+    while channel.receive().expect("an answer") != Received::Closed {}
 }
 
 /// A request to cancel a query of a process that does not exist.

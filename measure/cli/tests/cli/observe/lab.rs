@@ -79,16 +79,20 @@ impl Lab {
         };
         let mut client = Client::dial(&self.dialer(Start::Plain, self.password(), None)).expect("a login");
         let rows = client.query(question).expect("an answer");
-        // So that the next connection of the sidecar is a new one.
-        let _ = client.query(match self.engine {
-            Engine::Postgres => "SELECT pg_terminate_backend(pg_backend_pid())",
-            _ => "KILL CONNECTION_ID()",
-        });
-        drop(client);
+        client.close().expect("a goodbye");
         let port = rows[0][0].as_deref().map(String::from_utf8_lossy);
         let port = port.and_then(|port| port.parse().ok()).expect("a port");
         self.address.set_port(port);
         self
+    }
+
+    /// Ends the sidecar's connection to the server, so that its next one is new.
+    pub(super) fn end_server_connection(&self) {
+        let mut client = Client::dial(&self.dialer(Start::Plain, self.password(), None)).expect("a login");
+        let _ = client.query(match self.engine {
+            Engine::Postgres => "SELECT pg_terminate_backend(pg_backend_pid())",
+            _ => "KILL CONNECTION_ID()",
+        });
     }
 
     /// Begins to observe the server, in the network of the clients.

@@ -35,9 +35,13 @@ impl FakeProc {
 
     /// The table of a process's network: of each socket, the client's port and the inode.
     fn table(&self, pid: u32, sockets: &[(u16, u64)]) {
-        let loopback = format!("{:08X}", u32::from_ne_bytes([127, 0, 0, 1]));
+        self.table_to([10, 0, 0, 5], pid, sockets);
+    }
+
+    fn table_to(&self, server: [u8; 4], pid: u32, sockets: &[(u16, u64)]) {
+        let server = format!("{:08X}", u32::from_ne_bytes(server));
         let row = |(port, inode): &(u16, u64)| {
-            format!("   0: {loopback}:{port:04X} {loopback}:1538 01 0:0 0:0 0 0 0 {inode} 1\n")
+            format!("   0: {server}:{port:04X} {server}:1538 01 0:0 0:0 0 0 0 {inode} 1\n")
         };
         let rows: String = sockets.iter().map(row).collect();
         fs::write(self.0.path().join(format!("{pid}/net/tcp")), format!("{HEADER}{rows}")).unwrap();
@@ -71,7 +75,7 @@ fn sockets_of_all_networks_are_named_by_their_processes() {
     sampler.sample();
     assert_eq!(names(&sampler), [("shop".to_owned(), 2), ("cron".to_owned(), 1)]);
     assert_eq!(sampler.clients()[1].owner.unit.as_deref(), Some("cron.service"));
-    assert_eq!(sampler.clients()[0].server.to_string(), "127.0.0.1:5432");
+    assert_eq!(sampler.clients()[0].server.to_string(), "10.0.0.5:5432");
 }
 
 #[test]
@@ -140,4 +144,19 @@ fn this_process_is_found_on_this_machine() {
     assert_eq!((seen[0].client, seen[0].server), (clients[0].local_addr().unwrap().ip(), server));
     let comm = fs::read_to_string("/proc/self/comm").unwrap();
     assert_eq!(seen[0].owner.name, comm.trim_end());
+}
+
+/// A server on a loopback address is another one in each network.
+#[test]
+fn connections_to_loopback_count_in_the_observers_own_network_only() {
+    let processes = FakeProc::new();
+    for (pid, name, network) in [(1, "near", 7), (2, "elsewhere", 8)] {
+        processes.process(pid, name, network, &[u64::from(pid)]);
+        processes.table_to([127, 0, 0, 1], pid, &[(40_000, u64::from(pid))]);
+    }
+    fs::create_dir_all(processes.0.path().join("self/ns")).unwrap();
+    symlink("net:[7]", processes.0.path().join("self/ns/net")).unwrap();
+    let mut sampler = processes.sampler();
+    sampler.sample();
+    assert_eq!(names(&sampler), [("near".to_owned(), 1)]);
 }
