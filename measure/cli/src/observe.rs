@@ -95,6 +95,9 @@ fn ask(mut companion: Companion, arguments: &ObserveArguments, observation: &mut
     });
     match answer {
         Ok(answer) => observation.add_answer(answer),
+        Err(error) if error.kind() == io::ErrorKind::Interrupted => {
+            tell("interrupted: names and servers were not asked for");
+        }
         Err(error) => tell(&format!("cannot ask for names and servers: {error}")),
     }
 }

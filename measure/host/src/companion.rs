@@ -10,7 +10,6 @@ use std::path::Path;
 use std::process::{ChildStdin, ChildStdout, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::prctl;
 use nix::sys::signal::Signal;
@@ -39,7 +38,7 @@ impl Companion {
         self.input.write_all(bytes)
     }
 
-    /// Ends its input. Returns its output: at most so many bytes, within this time.
+    /// Ends its input. Returns its output: at most so many bytes, within this time, and unless a signal arrives.
     pub fn answer(self, most: usize, limit: Duration) -> io::Result<Vec<u8>> {
         drop(self.input);
         let answer = read_all(self.output, most, limit)?;
@@ -73,19 +72,12 @@ fn read_all(mut from: impl Read + AsFd, most: usize, limit: Duration) -> io::Res
     }
 }
 
-/// Waits until something, or the end, can be read.
+/// Waits until something, or the end, can be read. A signal ends the wait with an error.
 pub(crate) fn is_readable(from: &impl AsFd, most: Duration) -> io::Result<bool> {
-    let begun = Instant::now();
-    loop {
-        // A part of a millisecond would be none.
-        let left = most.saturating_sub(begun.elapsed()).saturating_add(Duration::from_millis(1));
-        let timeout = PollTimeout::try_from(left).unwrap_or(PollTimeout::MAX);
-        match poll(&mut [PollFd::new(from.as_fd(), PollFlags::POLLIN)], timeout) {
-            Ok(ready) => return Ok(ready > 0),
-            Err(Errno::EINTR) => {}
-            Err(error) => return Err(error.into()),
-        }
-    }
+    // A part of a millisecond would be none.
+    let timeout =
+        PollTimeout::try_from(most.saturating_add(Duration::from_millis(1))).unwrap_or(PollTimeout::MAX);
+    Ok(poll(&mut [PollFd::new(from.as_fd(), PollFlags::POLLIN)], timeout)? > 0)
 }
 
 #[cfg(test)]

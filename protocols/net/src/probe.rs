@@ -52,13 +52,13 @@ pub struct AcceptedTls {
     pub groups: Vec<NamedGroup>,
     /// What it selects if a client offers weak suites only.
     pub weak_suite: Option<u16>,
-    /// The DER of its certificate and of those that it sends with it. Empty if this machine's OpenSSL cannot complete a handshake
-    /// with it.
+    /// The certificate chain as the server sends it, DER, its own first. Empty if this machine's OpenSSL cannot complete a
+    /// handshake with it.
     pub chain: Vec<Vec<u8>>,
 }
 
-/// Asks a server what it accepts, by at most [`MAX_PROBE_CONNECTIONS`] connections, none of which logs in. Nothing is verified: what
-/// was probed is what answers at this address. Fails if the server does not answer, or speaks another protocol.
+/// Asks a server what it accepts. Makes at most [`MAX_PROBE_CONNECTIONS`] connections and never logs in. Verifies nothing: the
+/// result is that of whatever answers at this address. Fails if the server does not answer, or speaks another protocol.
 pub fn probe(address: SocketAddr, protocol: DatabaseProtocol, limit: Duration) -> Result<Probed, Error> {
     let probe = Probe { address, login: login(protocol), limit, end: Instant::now() + limit };
     match probe.accepted() {
@@ -94,7 +94,7 @@ impl Probe {
         Ok(accepted)
     }
 
-    /// One group at a time: the one that the server prefers of those that are left.
+    /// Asks again and again, each time without the group that the server selected before.
     fn add_groups(&self, accepted: &mut AcceptedTls) -> Result<(), Error> {
         let mut left = GROUPS.map(NamedGroup).to_vec();
         while !left.is_empty()
@@ -146,7 +146,7 @@ impl Probe {
         Ok(answer.accepted())
     }
 
-    /// The server's certificate and those that it sends with it, and the version in which it did.
+    /// Adds the certificate chain, and the version of the handshake that showed it.
     fn add_chain(&self, accepted: &mut AcceptedTls) -> Result<(), Error> {
         let unusable = |error: openssl::error::ErrorStack| Error::TlsSettings(error.to_string());
         let mut context = SslContextBuilder::new(SslMethod::tls_client()).map_err(unusable)?;

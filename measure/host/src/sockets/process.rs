@@ -41,8 +41,11 @@ pub fn run_sockets_process(ports: &str) -> io::Result<()> {
         let begun = Instant::now();
         sampler.sample();
         let took = begun.elapsed();
-        if is_readable(&asking, pause_after(took))? {
-            break took;
+        match is_readable(&asking, pause_after(took)) {
+            Ok(true) => break took,
+            // Signals are meant for the observer.
+            Err(error) if error.kind() != io::ErrorKind::Interrupted => return Err(error),
+            Ok(false) | Err(_) => {}
         }
     };
     let is_asked = asking.read(&mut [0])? > 0;

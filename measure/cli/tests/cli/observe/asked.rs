@@ -1,13 +1,18 @@
 //! What servers accept is asked of real ones, by a process without rights that ends with the observer.
 
 use std::fs;
+use std::io::{BufRead as _, BufReader, Write as _};
+use std::net::{Ipv4Addr, TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use ciphertoll_model::Engine;
 use ciphertoll_net::tls::{TlsParameters, TlsVersion};
-use nix::unistd::geteuid;
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::{Pid, geteuid};
+use serde_json::{Value, json};
 
 use super::lab::{Lab, Start, connect};
 
@@ -64,6 +69,61 @@ fn the_process_that_asks_has_no_rights_and_ends_with_the_observer() {
     });
     observer.child.kill().and_then(|()| observer.child.wait()).expect("it ran");
     await_that("it ends", || has_ended(&companion));
+}
+
+/// A server that is silent when it is probed.
+#[test]
+fn a_second_interrupt_ends_the_probe_and_what_was_seen_is_printed() {
+    if !geteuid().is_root() {
+        return ciphertoll_testing::not_for_all("only root may capture packets");
+    }
+    let place = tempfile::tempdir().expect("a directory");
+    let server = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port");
+    let address = server.local_addr().expect("it is bound");
+    let port = format!("{}=postgres", address.port());
+    let mut observer = Command::new(env!("CARGO_BIN_EXE_ciphertoll"))
+        .args([
+            "observe",
+            "--for",
+            "10m",
+            "--interface",
+            "lo",
+            "--probe",
+            "--format",
+            "json",
+            "--port",
+            &port,
+        ])
+        .current_dir(&place)
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("it starts");
+    let mut said =
+        BufReader::new(observer.stderr.take().expect("it has an output")).lines().map_while(Result::ok);
+    assert!(said.any(|line| line.starts_with("observing")));
+    let mut client = TcpStream::connect(address).expect("a connection");
+    client.write_all(&[0, 0, 0, 8, 0x04, 0xd2, 0x16, 0x2f]).expect("an SSLRequest");
+    let interrupt = || kill(Pid::from_raw(observer.id().cast_signed()), Signal::SIGINT);
+    interrupt().expect("it runs");
+    assert!(said.any(|line| line.starts_with("probing 1 server")));
+    // One that comes before it waits is not heard.
+    let told = thread::scope(|scope| {
+        let rest = scope.spawn(|| said.collect::<Vec<_>>());
+        while !rest.is_finished() && interrupt().is_ok() {
+            thread::sleep(Duration::from_millis(20));
+        }
+        rest.join().expect("no panic")
+    });
+    let output = observer.wait_with_output().expect("it ends");
+    assert!(output.status.success(), "{told:?}");
+    assert!(told.iter().any(|line| line.starts_with("interrupted: ")), "{told:?}");
+    let seen: Value = serde_json::from_slice(&output.stdout).expect("a document");
+    assert_eq!(
+        (&seen["pairs"][0]["server"], &seen["probes"]),
+        (&json!(address.to_string()), &json!(null)),
+        "{seen:#}"
+    );
 }
 
 fn child_of(parent: u32) -> PathBuf {
