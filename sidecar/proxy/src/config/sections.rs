@@ -1,0 +1,160 @@
+//! The tables of the configuration file: limits, log, users.
+
+use std::num::{NonZeroU32, NonZeroUsize};
+use std::path::PathBuf;
+
+use ciphertoll_wire::Secret;
+use clap::Args;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::error::ConfigError;
+use crate::duration::HumanDuration;
+use crate::log::{Format, Level};
+use crate::password::{PasswordSource, find_in_password_file, find_password, read_password};
+use crate::settings::Limits;
+use crate::url::{ProtocolKind, ServerUrl};
+
+/// Limits of size and time.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema, Args)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields, default)]
+pub struct LimitsSection {
+    /// Maximum number of server connections, over all users and databases.
+    #[arg(long, value_name = "N", value_parser = at_least_one)]
+    #[arg(help = "Maximum number of server connections, over all databases [default: 20]")]
+    pub pool_size: Option<NonZeroUsize>,
+    /// Maximum number of clients.
+    #[arg(long, value_name = "N", value_parser = at_least_one)]
+    #[arg(help = "Maximum number of clients [default: 10000]")]
+    pub max_clients: Option<NonZeroUsize>,
+    /// Maximum number of clients that wait for a server connection.
+    #[arg(long, value_name = "N")]
+    #[arg(
+        help = "Maximum number of clients that wait for a server connection [default: the value of max-clients]"
+    )]
+    pub queue_limit: Option<usize>,
+    /// How long a client waits for a server connection.
+    #[arg(long, value_name = "TIME")]
+    #[arg(help = "How long a client waits for a server connection: 500ms, 30s, 2m, or a number of seconds \
+                [default: 30s]")]
+    pub queue_time: Option<HumanDuration>,
+    /// Time limit for a client's login.
+    #[arg(skip)]
+    pub login_time: Option<HumanDuration>,
+    /// Time limit for opening a server connection.
+    #[arg(long, value_name = "TIME", help = "Time limit for opening a server connection [default: 10s]")]
+    pub connect_time: Option<HumanDuration>,
+    /// Time limit for a reset, a health check or a cancel request.
+    #[arg(skip)]
+    pub reset_time: Option<HumanDuration>,
+    /// A server connection that has been idle for this long is closed.
+    #[arg(long, value_name = "TIME")]
+    #[arg(help = "Close a server connection that has been idle for this long [default: 10m]")]
+    pub idle_time: Option<HumanDuration>,
+    /// Maximum age of a server connection when it is handed to another client.
+    #[arg(long, value_name = "TIME")]
+    #[arg(help = "Maximum age of a server connection when it is handed to another client [default: 1h]")]
+    pub max_age: Option<HumanDuration>,
+    /// How long clients have to disconnect when the proxy stops.
+    #[arg(long, value_name = "TIME", display_order = 24)]
+    #[arg(
+        help = "How long clients have to disconnect after SIGTERM or SIGINT; a second signal stops at once \
+                [default: 30s]"
+    )]
+    pub drain_time: Option<HumanDuration>,
+    /// Maximum number of SCRAM iterations that the server may require (PostgreSQL). A server that requires
+    /// more is refused.
+    #[arg(skip)]
+    pub max_scram_iterations: Option<NonZeroU32>,
+    /// Has no effect: all threads serve clients.
+    #[arg(long, value_name = "PERCENT", hide = true)]
+    #[schemars(extend("deprecated" = true))]
+    pub thread_load: Option<u8>,
+}
+
+/// Logging.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema, Args)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields, default)]
+pub struct LogSection {
+    /// Minimum level of events.
+    #[arg(id = "log", long = "log", value_name = "LEVEL")]
+    #[arg(help = "Minimum level of log events, written to stderr [default: info]")]
+    pub level: Option<Level>,
+    /// Output format.
+    #[arg(
+        id = "log_format",
+        long = "log-format",
+        value_name = "FORMAT",
+        help = "Log format [default: text]"
+    )]
+    pub format: Option<Format>,
+}
+
+/// A database user.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields)]
+pub struct UserSection {
+    /// Name of the role.
+    pub name: String,
+    /// Database of clients that name none; the one in the server's URL if absent.
+    #[serde(default)]
+    pub database: Option<String>,
+    /// File whose whole content is the password; a relative path starts at the directory of the configuration
+    /// file.
+    #[serde(default)]
+    pub password_file: Option<PathBuf>,
+    /// Environment variable that holds the password.
+    #[serde(default)]
+    pub password_env: Option<String>,
+}
+
+impl LimitsSection {
+    pub(super) fn of(limits: &Limits, protocol: ProtocolKind) -> Self {
+        let iterations = match protocol {
+            ProtocolKind::Postgres => NonZeroU32::new(limits.scram_iterations),
+            ProtocolKind::MySql => None,
+        };
+        Self {
+            pool_size: NonZeroUsize::new(limits.server_connections),
+            max_clients: NonZeroUsize::new(limits.clients),
+            queue_limit: Some(limits.queued),
+            queue_time: Some(limits.queue.into()),
+            login_time: Some(limits.login.into()),
+            connect_time: Some(limits.connect.into()),
+            reset_time: Some(limits.reset.into()),
+            idle_time: Some(limits.idle.into()),
+            max_age: Some(limits.age.into()),
+            drain_time: Some(limits.drain.into()),
+            max_scram_iterations: iterations,
+            thread_load: None,
+        }
+    }
+}
+
+impl UserSection {
+    /// `None` if no password was found.
+    pub(super) fn password(&self, server: &ServerUrl) -> Result<Option<Secret>, ConfigError> {
+        let source = match (&self.password_file, &self.password_env) {
+            (Some(_), Some(_)) => return Err(ConfigError::TwoPasswords(self.name.clone())),
+            (Some(file), None) => Some(PasswordSource::File(file.clone())),
+            (None, Some(variable)) => Some(PasswordSource::Variable(variable.clone())),
+            (None, None) => None,
+        };
+        Ok(match source {
+            Some(source) => Some(read_password(&source)?),
+            None if self.name == server.user => find_password(server)?,
+            None => {
+                let (user, database) = (self.name.clone(), self.database_at(server));
+                find_in_password_file(&ServerUrl { user, database, ..server.clone() })?
+            }
+        })
+    }
+
+    pub(super) fn database_at(&self, server: &ServerUrl) -> Option<String> {
+        self.database.clone().or_else(|| server.database.clone())
+    }
+}
+
+pub(super) fn at_least_one(text: &str) -> Result<NonZeroUsize, String> {
+    text.parse().map_err(|_| "expected a whole number of at least 1".to_owned())
+}
