@@ -79,7 +79,8 @@ impl CancelRequest {
                     let bytes = channel.input().len();
                     channel.consume(bytes);
                 }
-                Ok(Received::Closed) => return CancelStep::Done,
+                // With TLS, a close_notify comes first.
+                Ok(Received::Closed) | Err(Error::Closed) => return CancelStep::Done,
                 Err(_) => return CancelStep::Lost,
             }
         }
