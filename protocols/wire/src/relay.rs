@@ -39,3 +39,15 @@ pub enum Goodbye {
     /// The client stays and logs in again: a `COM_CHANGE_USER` follows, which is not forwarded.
     ChangeUser,
 }
+
+/// What a session is doing, as far as its relay can tell.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum SessionProgress {
+    /// No answer is owed, and no transaction is open.
+    Idle,
+    /// No answer is owed; a transaction is open, which may have failed.
+    InTransaction,
+    /// An answer is owed, or a command is incomplete.
+    Busy,
+    Unknown,
+}

@@ -11,7 +11,7 @@ use std::io::{self, Write};
 use std::sync::{Arc, Barrier, Mutex};
 use std::time::{Duration, Instant};
 
-use ciphertoll_proxy::{Acceptable, ConnectionPool, PoolAction, WorkerBound};
+use ciphertoll_proxy::{Acceptable, ConnectionPool, PoolAction, PoolKey, WorkerBound};
 
 const WARM_UP: usize = 10_000;
 const CONNECTS: usize = 200_000;
@@ -35,8 +35,21 @@ impl WorkerBound for Id {
     }
 }
 
-type Pool = ConnectionPool<&'static str, Id, Id>;
-const KEY: &str = "app@shop";
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct Key(&'static str, &'static str);
+
+impl PoolKey for Key {
+    fn user(&self) -> &str {
+        self.0
+    }
+
+    fn database(&self) -> &str {
+        self.1
+    }
+}
+
+type Pool = ConnectionPool<Key, Id, Id>;
+const KEY: Key = Key("app", "shop");
 
 /// A pool in which each thread has idle connections.
 fn pool(threads: u32) -> Pool {
@@ -61,11 +74,11 @@ fn connect(pool: &Mutex<Pool>, client: Id, now: Instant) -> usize {
     };
     assert!(lock().keep(&KEY, server));
     // The worker looks whether more connections than permitted are open: before it assigns, keeps and leaves one.
-    let is_over_limit = (0..3).any(|_| lock().is_over_limit());
+    let is_over_limit = (0..3).any(|_| lock().is_over_limit(&KEY));
     assert!(!is_over_limit && lock().take_kept(&KEY, server));
     assert!(lock().keep_orphaned(&KEY, server));
     // A kept connection can be used by another key's client: the worker looks for such clients before it sleeps.
-    assert!(lock().queue_length().is_none() && lock().unserved_key().is_none());
+    assert!(lock().queue_length(&KEY).is_none() && lock().unserved_key().is_none());
     9
 }
 

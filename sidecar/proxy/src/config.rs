@@ -30,7 +30,7 @@ use crate::url::{ProtocolKind, ServerUrl, UpstreamEncryption};
 pub use error::ConfigError;
 pub use schema::json_schema;
 use sections::at_least_one;
-pub use sections::{LimitsSection, LogSection, UserSection};
+pub use sections::{DatabaseSection, LimitsSection, LogSection, UserSection};
 
 /// Far larger than any configuration.
 const MAX_FILE_BYTES: u64 = 1 << 20;
@@ -155,6 +155,10 @@ pub struct Config {
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[arg(skip)]
     pub user: Vec<UserSection>,
+    /// Databases that have limits.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[arg(skip)]
+    pub database: Vec<DatabaseSection>,
 }
 
 /// A configuration after defaults and checks.
@@ -228,6 +232,7 @@ impl Config {
             let (warm, users, limit) = (limits.warm, users.len(), limits.server_connections);
             return Err(ConfigError::WarmUp { warm, users, limit });
         }
+        self.check_groups(&limits, &users, server.protocol)?;
         let (pooling, unix_auth) = (self.mode.unwrap_or_default(), self.unix_auth.unwrap_or_default());
         let reset = self.reset.unwrap_or_default();
         if reset == ResetPolicy::Tracked
@@ -412,6 +417,8 @@ impl Config {
             health: time(self.health_time, default.health),
             drain: time(value.drain_time, default.drain),
             scram_iterations: value.max_scram_iterations.map_or(default.scram_iterations, NonZeroU32::get),
+            groups: self.group_limits(),
+            times: self.session_times(),
         }
     }
 }
@@ -439,6 +446,7 @@ fn suggest_key(message: &str) -> Option<String> {
 }
 
 mod error;
+mod groups;
 mod listen_addresses;
 mod schema;
 mod sections;

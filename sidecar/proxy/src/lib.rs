@@ -25,6 +25,9 @@
 //!   them; `proxy::mysql::session_state`
 //! - which client gets which connection: `proxy::pool`; between workers, `proxy::engine::shared_state`,
 //!   `proxy::engine::messages`
+//! - whose turn it is, and limits of users and databases: `proxy::pool::fairness`, `proxy::pool::groups`; clients:
+//!   `proxy::engine::client_counts`
+//! - time limits of sessions: `wire::relay::SessionProgress`; `proxy::engine::session_timing`, `proxy::engine::session_timeouts`
 //! - which worker a client is assigned to: `proxy::engine::shared_state`
 //! - how a connection is reset and set up: `wire::postgres::relay::internal_command`,
 //!   `wire::mysql::relay::internal_command`, `wire::mysql::relay::session_restore`
@@ -47,7 +50,10 @@ mod client_auth;
 mod config;
 mod duration;
 mod engine;
+mod exceeded;
 mod fingerprint;
+mod group_limits;
+mod group_status;
 mod inheritance;
 mod log;
 mod login_names;
@@ -62,6 +68,7 @@ mod protocol;
 mod random;
 mod refusal;
 mod reloader;
+mod session_times;
 mod settings;
 mod slab;
 mod status;
@@ -72,22 +79,27 @@ mod url;
 pub use admin::{AdminServer, AdminSocket, SocketFile, StatusError, read_status};
 pub use client_auth::{ClientAuth, TlsState};
 pub use config::{
-    Config, ConfigError, LimitsSection, LogSection, MissingPassword, Resolved, UserSection, json_schema,
+    Config, ConfigError, DatabaseSection, LimitsSection, LogSection, MissingPassword, Resolved, UserSection,
+    json_schema,
 };
 pub use duration::{DurationError, HumanDuration};
 pub use engine::{ControlHandle, Health, NoAnswer, PreparedSettings, SignalTask, Workers};
+pub use exceeded::{Exceeded, Timeout};
 pub use fingerprint::Fingerprint;
+pub use group_limits::{GroupKind, GroupLimit, GroupLimits};
+pub use group_status::GroupStatus;
 pub use inheritance::Inheritance;
 pub use log::{Format, Level, Log};
 pub use metrics::{Counter, LabelledCounter, Metrics, WaitHistogram};
 pub use mysql::MySql;
 pub use notify::Notifier;
 pub use password::{PasswordError, PasswordSource, find_in_password_file, find_password, read_password};
-pub use pool::{Acceptable, ConnectionPool, PoolAction, WorkerBound};
+pub use pool::{Acceptable, ConnectionPool, PoolAction, Released, WorkerBound};
 pub use postgres::Postgres;
-pub use protocol::{HandshakeStep, Protocol};
+pub use protocol::{HandshakeStep, PoolKey, Protocol, SessionProgress};
 pub use refusal::Refusal;
 pub use reloader::Reloader;
+pub use session_times::{SessionTimes, TimeLimits};
 pub use settings::{
     AllowedUids, DatabaseUser, Limits, ListenAddress, ListenError, Pooling, ScramIterations, Settings,
     StartError, UnixAuth,

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use ciphertoll_net::{Error, Fault};
 
+use crate::group_status::GroupStatus;
 use crate::log::Log;
 use crate::status::Status;
 
@@ -109,6 +110,8 @@ pub struct Metrics {
     pub cancels_dropped: Counter,
     /// Cancel requests that did not reach the server.
     pub cancels_failed: Counter,
+    /// Time limits that clients have exceeded, by limit.
+    pub timeouts: LabelledCounter,
     pub bytes_to_server: Counter,
     pub bytes_to_client: Counter,
     pub reloads: Counter,
@@ -142,7 +145,7 @@ pub(crate) const EXCLUSIVE_ACCESS: &str = "a command needs exclusive access to t
 const REASONS: [(&str, &str); 10] = [
     ("it was idle for too long", "idle"),
     ("it is old", "age"),
-    ("makes room for another database", "evicted"),
+    ("makes room for another", "evicted"),
     (EXCLUSIVE_ACCESS, "vacated"),
     ("the proxy is stopping", "stopping"),
     ("a request to cancel", "cancel"),
@@ -161,6 +164,7 @@ pub(crate) fn render(metrics: &Metrics, status: &Status) -> String {
     text.gauge("threads", "Number of worker threads.", status.threads.len());
     write_clients(&mut text, metrics, status);
     write_servers(&mut text, metrics, status);
+    write_groups(&mut text, status);
     let reloads = [("done", &metrics.reloads), ("failed", &metrics.reloads_failed)];
     text.counters("reloads_total", "Reloads of the settings.", "outcome", values(reloads));
     text.counter(
@@ -207,6 +211,12 @@ fn write_clients(text: &mut Exposition, metrics: &Metrics, status: &Status) {
         ("failed", &metrics.cancels_failed),
     ];
     text.counters("cancels_total", "Cancel requests.", "outcome", values(cancels));
+    text.counters(
+        "timeouts_total",
+        "Exceeded time limits of sessions, by limit.",
+        "kind",
+        metrics.timeouts.counts(),
+    );
 }
 
 fn write_servers(text: &mut Exposition, metrics: &Metrics, status: &Status) {
@@ -259,6 +269,38 @@ fn write_servers(text: &mut Exposition, metrics: &Metrics, status: &Status) {
     text.counter("client_moves_total", "Always 0: a client stays with its thread.", 0);
     text.counter("checks_total", "Health checks of idle server connections.", metrics.checks.get());
 }
+
+/// Users and databases that have limits.
+fn write_groups(text: &mut Exposition, status: &Status) {
+    let families: [(&'static str, &'static str, &str, GroupValue); 5] = [
+        ("user_connections", "database_connections", "Server connections", |group| Some(group.connections)),
+        (
+            "user_connections_max",
+            "database_connections_max",
+            "Maximum number of server connections",
+            |group| group.pool_size,
+        ),
+        ("user_clients", "database_clients", "Clients", |group| Some(group.clients)),
+        ("user_clients_max", "database_clients_max", "Maximum number of clients", |group| group.max_clients),
+        ("user_waiting", "database_waiting", "Clients that wait for a server connection", |group| {
+            Some(group.waiting)
+        }),
+    ];
+    for (of_user, of_database, help, value) in families {
+        for (kind, name, groups) in
+            [("user", of_user, &status.users), ("database", of_database, &status.databases)]
+        {
+            text.family(name, "gauge", &format!("{help} of each {kind} that has limits."));
+            for group in groups {
+                if let Some(value) = value(group) {
+                    text.sample(&[(kind, &group.name)], value);
+                }
+            }
+        }
+    }
+}
+
+type GroupValue = fn(&GroupStatus) -> Option<usize>;
 
 fn values<const N: usize>(counters: [(&'static str, &Counter); N]) -> [(&'static str, u64); N] {
     counters.map(|(label, counter)| (label, counter.get()))

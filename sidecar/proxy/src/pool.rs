@@ -5,15 +5,20 @@
 //! has read the message. Until then the connection is *reserved*: no other client can take it, and it counts
 //! for the clients that wait.
 
+mod fairness;
+mod groups;
 mod list;
 
 use std::cell::Cell;
-use std::hash::Hash;
 use std::time::{Duration, Instant};
 
 use foldhash::HashMap;
+use groups::{Groups, Membership};
 pub use list::WorkerBound;
 use list::{ConnectionLists, Connections, ListId, Lists};
+
+use crate::group_limits::GroupLimits;
+use crate::protocol::PoolKey;
 
 /// Among clients that started to wait within this time of the first one, a client on the connection's worker
 /// goes first: moving a connection costs more than assigning it.
@@ -22,7 +27,7 @@ const LOCALITY_WINDOW: Duration = Duration::from_millis(10);
 const LOCALITY_SCAN: usize = 64;
 
 /// The connections to one server. `S` are IDs of connections, `C` of clients. Operations take constant time, except
-/// where another key's connection is searched for.
+/// where another key's connection is searched for, and where clients of several users wait.
 pub struct ConnectionPool<K, S, C> {
     limit: usize,
     /// Including connections that are being opened, reset or moved.
@@ -32,6 +37,7 @@ pub struct ConnectionPool<K, S, C> {
     order: u64,
     clients: Lists<C, Instant>,
     waiting: usize,
+    groups: Groups,
     /// By number.
     pools: Vec<Option<KeyPool<K>>>,
     numbers: HashMap<K, usize>,
@@ -41,6 +47,7 @@ pub struct ConnectionPool<K, S, C> {
 
 struct KeyPool<K> {
     key: K,
+    groups: Membership,
     /// The most recently used one is used next; the others grow old and are closed.
     idle: Connections,
     /// Kept for clients between transactions, not reset. The oldest is first.
@@ -53,6 +60,8 @@ struct KeyPool<K> {
     evicting: usize,
     waiting: ListId,
     opening: usize,
+    /// A connect has ended, and its connection is not released yet.
+    has_new: bool,
     open: usize,
 }
 
@@ -84,12 +93,26 @@ pub enum PoolAction<S> {
     Evict(S),
     /// The client waits; no action is needed.
     Wait,
+    /// The client waits. Serve those of [`ConnectionPool::unserved_key`] first: another user has fewer connections.
+    Yield,
+}
+
+/// What has become of a released connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Released<K, C> {
+    /// This client, which has waited, has it.
+    Assigned(C),
+    Idle,
+    /// It must be closed, and one of this key, of another user, opened. The pool counts both as done. There may be room for
+    /// unserved clients of its own user or database.
+    Replaced(K),
 }
 
 impl<K> KeyPool<K> {
-    fn new(key: K, waiting: ListId) -> Self {
+    fn new(key: K, groups: Membership, waiting: ListId) -> Self {
         Self {
             key,
+            groups,
             idle: Connections::default(),
             kept: Connections::default(),
             orphaned: Connections::default(),
@@ -97,6 +120,7 @@ impl<K> KeyPool<K> {
             evicting: 0,
             waiting,
             opening: 0,
+            has_new: false,
             open: 0,
         }
     }
@@ -158,7 +182,7 @@ impl<K> KeyPool<K> {
     }
 }
 
-impl<K: Clone + Eq + Hash, S: WorkerBound, C: WorkerBound> ConnectionPool<K, S, C> {
+impl<K: PoolKey, S: WorkerBound, C: WorkerBound> ConnectionPool<K, S, C> {
     pub fn new(limit: usize) -> Self {
         Self {
             limit,
@@ -167,6 +191,7 @@ impl<K: Clone + Eq + Hash, S: WorkerBound, C: WorkerBound> ConnectionPool<K, S, 
             order: 0,
             clients: Lists::default(),
             waiting: 0,
+            groups: Groups::default(),
             pools: Vec::new(),
             numbers: HashMap::default(),
             recent: Cell::new(0),
@@ -203,8 +228,10 @@ impl<K: Clone + Eq + Hash, S: WorkerBound, C: WorkerBound> ConnectionPool<K, S, 
             self.numbers.insert(key.clone(), number);
             number
         });
-        let Self { pools, connections, clients, .. } = self;
-        let pool = pools[number].get_or_insert_with(|| KeyPool::new(key.clone(), clients.create()));
+        let Self { pools, connections, clients, groups, .. } = self;
+        let pool = pools[number].get_or_insert_with(|| {
+            KeyPool::new(key.clone(), groups.join(key.user(), key.database()), clients.create())
+        });
         (pool, connections, clients)
     }
 
@@ -221,8 +248,24 @@ impl<K: Clone + Eq + Hash, S: WorkerBound, C: WorkerBound> ConnectionPool<K, S, 
             return taken;
         }
         clients.push_back(pool.waiting, client, now);
-        self.waiting += 1;
+        let groups = pool.groups;
+        self.count_waiting(groups);
         self.next_action(key, thread)
+    }
+
+    fn count_waiting(&mut self, groups: Membership) {
+        self.waiting += 1;
+        self.groups.add_waiting(groups);
+    }
+
+    /// Removes a client from the wait queue. Returns false if it does not wait.
+    fn remove_waiting(&mut self, groups: Membership, client: C) -> bool {
+        let has_waited = self.clients.remove(client).is_some();
+        if has_waited {
+            self.waiting -= 1;
+            self.groups.remove_waiting(groups);
+        }
+        has_waited
     }
 
     /// After [`PoolAction::TakeUnreset`]: the client waits, and the connection is reserved until it is reset.
@@ -231,12 +274,13 @@ impl<K: Clone + Eq + Hash, S: WorkerBound, C: WorkerBound> ConnectionPool<K, S, 
         let (pool, connections, clients) = self.get_or_add(key);
         pool.reserved.push(connections, server, order);
         clients.push_back(pool.waiting, client, now);
-        self.waiting += 1;
+        let groups = pool.groups;
+        self.count_waiting(groups);
     }
 
     /// What the worker `thread` must do for waiting clients. The pool counts it as started.
     pub fn next_action(&mut self, key: &K, thread: usize) -> PoolAction<S> {
-        let has_room = self.open < self.limit;
+        let has_room = self.get(key).is_some_and(|pool| self.has_room(pool));
         let order = self.next_order();
         let Some((pool, connections, clients)) = self.get_mut(key) else { return PoolAction::Wait };
         if pool.unserved(clients) == 0 {
@@ -252,18 +296,26 @@ impl<K: Clone + Eq + Hash, S: WorkerBound, C: WorkerBound> ConnectionPool<K, S, 
             pool.reserved.push(connections, server, order);
             return PoolAction::Release(server);
         }
+        if has_room && self.get(key).is_some_and(|pool| self.must_yield(pool)) {
+            return PoolAction::Yield;
+        }
         if has_room {
             self.open_unconditionally(key);
             return PoolAction::Open;
         }
-        let mut pools = self.pools.iter_mut().flatten();
-        let Some(oldest) = pools.find_map(|pool| pool.take_oldest(&mut self.connections, thread)) else {
-            return PoolAction::Wait;
-        };
+        match self.take_evictable(key, thread) {
+            Some(oldest) => PoolAction::Evict(oldest),
+            None => PoolAction::Wait,
+        }
+    }
+
+    fn take_evictable(&mut self, key: &K, thread: usize) -> Option<S> {
+        let number = self.evictable(self.get(key)?)?;
+        let oldest = self.pools[number].as_mut()?.take_oldest(&mut self.connections, thread)?;
         if let Some((pool, ..)) = self.get_mut(key) {
             pool.evicting += 1;
         }
-        PoolAction::Evict(oldest)
+        Some(oldest)
     }
 
     /// A connection was closed, or had been closed before, for waiting clients of this key.
@@ -280,27 +332,46 @@ impl<K: Clone + Eq + Hash, S: WorkerBound, C: WorkerBound> ConnectionPool<K, S, 
         let (pool, ..) = self.get_or_add(key);
         pool.opening += 1;
         pool.open += 1;
+        let groups = pool.groups;
+        self.groups.add_open(groups);
     }
 
     /// A connect has ended: the connection must be [released](Self::release) or [closed](Self::closed).
     pub fn opened(&mut self, key: &K) {
         if let Some((pool, ..)) = self.get_mut(key) {
             pool.opening = pool.opening.saturating_sub(1);
+            pool.has_new = true;
         }
     }
 
-    /// Releases a connection: to the waiting client that it returns, otherwise to the idle ones.
-    pub fn release(&mut self, key: &K, server: S) -> Option<C> {
+    /// Releases a connection: to the client that is next, or to the idle ones.
+    pub fn release(&mut self, key: &K, server: S) -> Released<K, C> {
         let order = self.next_order();
         let (pool, connections, clients) = self.get_or_add(key);
         pool.reserved.remove(connections, server);
+        // A new connection serves at least one client, or two users could close each other's for ever.
+        let is_new = std::mem::take(&mut pool.has_new) && clients.len(pool.waiting) > 0;
+        if !is_new && let Some(successor) = self.successor_of(key) {
+            return self.replace(key, successor);
+        }
+        let (pool, connections, clients) = self.get_or_add(key);
         let Some(client) = pool.next_waiting(clients, server.thread()) else {
             pool.idle.push(connections, server, order);
-            return None;
+            return Released::Idle;
         };
-        clients.remove(client);
-        self.waiting -= 1;
-        Some(client)
+        let groups = pool.groups;
+        self.remove_waiting(groups, client);
+        Released::Assigned(client)
+    }
+
+    /// Counts a connection of this key as closed, and one of another key as being opened.
+    fn replace(&mut self, key: &K, successor: usize) -> Released<K, C> {
+        let Some(next) = self.pools[successor].as_ref().map(|pool| pool.key.clone()) else {
+            return Released::Idle;
+        };
+        self.open_unconditionally(&next);
+        self.closed(key, None);
+        Released::Replaced(next)
     }
 
     /// Whether this connection must still be released to the clients that wait.
@@ -332,8 +403,9 @@ impl<K: Clone + Eq + Hash, S: WorkerBound, C: WorkerBound> ConnectionPool<K, S, 
         list: impl FnOnce(&mut KeyPool<K>) -> &mut Connections,
     ) -> bool {
         let order = self.next_order();
+        let is_due = self.successor_of(key).is_some();
         let (pool, connections, clients) = self.get_or_add(key);
-        let is_kept = clients.len(pool.waiting) == 0;
+        let is_kept = !is_due && clients.len(pool.waiting) == 0;
         let list = if is_kept { list(pool) } else { &mut pool.reserved };
         list.push(connections, server, order);
         is_kept
@@ -347,14 +419,17 @@ impl<K: Clone + Eq + Hash, S: WorkerBound, C: WorkerBound> ConnectionPool<K, S, 
 
     /// Assigns a connection without a reset to the next client, if that is on the same worker and `may` use it.
     pub fn assign_unreset(&mut self, key: &K, server: S, may: impl FnOnce(C) -> bool) -> Option<C> {
+        if self.successor_of(key).is_some() {
+            return None;
+        }
         let (pool, connections, clients) = self.get_mut(key)?;
         let client = pool.next_waiting(clients, server.thread())?;
         if client.thread() != server.thread() || !may(client) {
             return None;
         }
         pool.reserved.remove(connections, server);
-        clients.remove(client);
-        self.waiting -= 1;
+        let groups = pool.groups;
+        self.remove_waiting(groups, client);
         Some(client)
     }
 
@@ -363,16 +438,19 @@ impl<K: Clone + Eq + Hash, S: WorkerBound, C: WorkerBound> ConnectionPool<K, S, 
         self.open = self.open.saturating_sub(1);
         if let Some((pool, connections, _)) = self.get_mut(key) {
             pool.open = pool.open.saturating_sub(1);
+            pool.has_new = false;
             if let Some(server) = server {
                 pool.remove(connections, server);
             }
+            let groups = pool.groups;
+            self.groups.remove_open(groups);
         }
         self.remove_unused(key);
     }
 
     pub fn leave_queue(&mut self, key: &K, client: C) {
-        if self.clients.remove(client).is_some() {
-            self.waiting -= 1;
+        let Some(groups) = self.get(key).map(|pool| pool.groups) else { return };
+        if self.remove_waiting(groups, client) {
             self.remove_unused(key);
         }
     }
@@ -381,14 +459,15 @@ impl<K: Clone + Eq + Hash, S: WorkerBound, C: WorkerBound> ConnectionPool<K, S, 
     pub fn requeue_first(&mut self, key: &K, client: C, since: Instant) {
         let (pool, _, clients) = self.get_or_add(key);
         clients.push_front(pool.waiting, client, since);
-        self.waiting += 1;
+        let groups = pool.groups;
+        self.count_waiting(groups);
     }
 
     pub fn pop_waiting(&mut self, key: &K) -> Option<C> {
         let (pool, _, clients) = self.get_mut(key)?;
         let (client, _) = clients.first(pool.waiting)?;
-        clients.remove(client);
-        self.waiting -= 1;
+        let groups = pool.groups;
+        self.remove_waiting(groups, client);
         Some(client)
     }
 
@@ -397,24 +476,21 @@ impl<K: Clone + Eq + Hash, S: WorkerBound, C: WorkerBound> ConnectionPool<K, S, 
         self.get(key).is_some_and(|pool| pool.open > pool.opening)
     }
 
-    pub fn unserved_key(&self) -> Option<K> {
-        // The common case.
-        if self.waiting == 0 {
-            return None;
-        }
-        let mut pools = self.pools.iter().flatten();
-        pools.find(|pool| pool.unserved(&self.clients) > 0).map(|pool| pool.key.clone())
-    }
-
     pub fn open(&self) -> usize {
         self.open
     }
 
     /// Counts a connection to open in advance, if there is room.
     pub fn open_in_advance(&mut self, key: &K) -> bool {
-        let has_room = self.open < self.limit;
+        if self.open >= self.limit {
+            return false;
+        }
+        self.get_or_add(key);
+        let has_room = self.get(key).is_some_and(|pool| self.has_room(pool));
         if has_room {
             self.open_unconditionally(key);
+        } else {
+            self.remove_unused(key);
         }
         has_room
     }
@@ -425,23 +501,30 @@ impl<K: Clone + Eq + Hash, S: WorkerBound, C: WorkerBound> ConnectionPool<K, S, 
         pool.idle.remove(connections, server)
     }
 
-    /// The number of unserved clients, if another client would have to wait for one of them.
-    pub fn queue_length(&self) -> Option<usize> {
+    /// The number of unserved clients, if another client of this key would have to wait for one of them.
+    pub fn queue_length(&self, key: &K) -> Option<usize> {
         // A kept connection can be taken without waiting for its client.
-        let mut pools = self.pools.iter().flatten();
-        if self.open < self.limit || pools.any(KeyPool::has_available) {
+        let is_available = match self.get(key) {
+            Some(pool) => self.is_servable(pool),
+            None => self.open < self.limit || self.pools.iter().flatten().any(KeyPool::has_available),
+        };
+        if is_available {
             return None;
         }
         Some(self.pools.iter().flatten().map(|pool| pool.unserved(&self.clients)).sum())
     }
 
-    /// Changes the limit. Surplus connections are closed when they are released.
-    pub fn set_limit(&mut self, limit: usize) {
+    /// Changes the limits. Surplus connections are closed when they are released.
+    pub fn set_limits(&mut self, limit: usize, groups: GroupLimits) {
         self.limit = limit;
+        let pools = self.pools.iter_mut().flatten();
+        self.groups.set_limits(groups, pools.map(|pool| (pool.key.database(), pool.open, &mut pool.groups)));
     }
 
-    pub fn is_over_limit(&self) -> bool {
-        self.open > self.limit
+    /// Whether too many connections are open: in all, or of the user or the database of this key.
+    pub fn is_over_limit(&self, key: &K) -> bool {
+        let is_over = |pool: &KeyPool<K>| self.groups.is_over_limit(pool.groups);
+        self.open > self.limit || self.groups.has_limits && self.get(key).is_some_and(is_over)
     }
 
     /// Connections of this key, including connections that are being opened.
@@ -466,6 +549,7 @@ impl<K: Clone + Eq + Hash, S: WorkerBound, C: WorkerBound> ConnectionPool<K, S, 
         let Some(pool) = self.pools[number].take_if(is_unused) else { return };
         self.numbers.remove(key);
         self.clients.discard(pool.waiting);
+        self.groups.leave(pool.groups);
         for list in [pool.idle, pool.kept, pool.orphaned, pool.reserved] {
             list.discard(&mut self.connections);
         }

@@ -7,12 +7,15 @@ use std::hash::Hash;
 use ciphertoll_net as net;
 use ciphertoll_wire::Response;
 use ciphertoll_wire::postgres::relay::Patch;
+pub use ciphertoll_wire::relay::SessionProgress;
 use ciphertoll_wire::relay::{Departure, Goodbye, Vacate};
 use ciphertoll_wire::session::{self, ServerInfo};
 use foldhash::HashMap;
 
 use crate::client_auth::ClientAuth;
+use crate::exceeded::Exceeded;
 use crate::fingerprint::Fingerprint;
+use crate::group_limits::GroupKind;
 use crate::refusal::Refusal;
 pub(crate) use crate::settings::{Pooling, ResetPolicy};
 use crate::settings::{Settings, StartError};
@@ -109,10 +112,14 @@ pub trait Protocol: Clone + Send + 'static {
     /// The login of a new connection; `None` if the configuration has no such user.
     fn connect_plan(&self, key: &Self::Key) -> Option<ConnectPlan>;
 
-    /// A cancel request for the current command of a connection; `None` if the protocol sends none.
-    fn cancel_plan(&self, _: &Self::BackendState) -> Option<ConnectPlan> {
-        None
-    }
+    /// A cancel request for the current command of a connection; `None` if that cannot be named.
+    fn cancel_plan(&self, key: &Self::Key, backend: &Self::BackendState) -> Option<CancelPlan>;
+
+    /// Refuses a client whose user or database has `limit` clients.
+    fn too_many_clients(&self, kind: GroupKind, name: &str, limit: usize) -> Refusal;
+
+    /// Why a client is disconnected; `None` if the server does not say so in such a case.
+    fn timed_out(&self, exceeded: Exceeded) -> Option<Refusal>;
 
     /// The state of a connection that has just logged in; `None` if the server speaks another protocol.
     fn backend_state(&mut self, key: &Self::Key, info: ServerInfo) -> Option<Self::BackendState>;
@@ -303,6 +310,12 @@ pub trait ProtocolSession: Sized {
     /// What happens if the client sends nothing more.
     fn departure(&self) -> Departure;
 
+    /// What the client and the server are doing.
+    fn progress(&self) -> SessionProgress;
+
+    /// Tells the client why its command will be cancelled, if the server does not and the protocol allows it now.
+    fn announce(&self, _: Exceeded, _: &mut Vec<u8>) {}
+
     /// Whether an error message can be sent to the client now, without being taken for a part of a response.
     fn can_send_error(&self) -> bool;
 
@@ -384,6 +397,13 @@ pub enum HandshakeStep<W> {
 pub struct ConnectPlan {
     pub login: session::Login,
     pub machine: session::Connect,
+}
+
+/// A connection that cancels a command. The server closes it when the command is cancelled.
+pub struct CancelPlan {
+    pub connect: ConnectPlan,
+    /// To be sent after the login.
+    pub commands: Vec<u8>,
 }
 
 /// How clients cancel commands.

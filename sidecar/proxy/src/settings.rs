@@ -14,6 +14,8 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::fingerprint::{Fingerprint, FingerprintBuilder};
+use crate::group_limits::GroupLimits;
+use crate::session_times::SessionTimes;
 use crate::url::{ProtocolKind, ServerUrl};
 
 /// Far more than one server's traffic keeps busy.
@@ -149,6 +151,15 @@ pub struct DatabaseUser {
 }
 
 impl DatabaseUser {
+    /// The database of clients that name none. With PostgreSQL, it is that of the user's name if none is configured.
+    pub(crate) fn default_database(&self, protocol: ProtocolKind) -> &str {
+        match (&self.database, protocol) {
+            (Some(database), _) => database,
+            (None, ProtocolKind::Postgres) => &self.name,
+            (None, ProtocolKind::MySql) => "",
+        }
+    }
+
     pub(crate) fn fingerprint(&self) -> Fingerprint {
         let mut fingerprint = FingerprintBuilder::default();
         fingerprint.add(self.name.as_bytes());
@@ -186,6 +197,8 @@ pub struct Limits {
     pub health: Duration,
     pub drain: Duration,
     pub scram_iterations: u32,
+    pub groups: GroupLimits,
+    pub times: SessionTimes,
 }
 
 impl Default for Limits {
@@ -204,6 +217,8 @@ impl Default for Limits {
             health: Duration::from_secs(30),
             drain: Duration::from_secs(30),
             scram_iterations: 1_000_000,
+            groups: GroupLimits::default(),
+            times: SessionTimes::default(),
         }
     }
 }

@@ -5,6 +5,8 @@ use std::fmt::{self, Display};
 
 use serde::{Deserialize, Serialize};
 
+use crate::group_status::GroupStatus;
+
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Status {
     pub version: String,
@@ -16,6 +18,12 @@ pub struct Status {
     pub limits: StatusLimits,
     /// By user and database.
     pub pools: Vec<PoolStatus>,
+    /// Users that have limits.
+    #[serde(default)]
+    pub users: Vec<GroupStatus>,
+    /// Databases that have limits.
+    #[serde(default)]
+    pub databases: Vec<GroupStatus>,
     pub threads: Vec<ThreadStatus>,
     pub counts: StatusCounters,
     /// Opened server connections by the group of their key exchange; `none` without TLS.
@@ -101,6 +109,8 @@ impl Status {
     pub fn merge(mut self, other: Self) -> Self {
         self.clients.add(other.clients);
         self.threads.extend(other.threads);
+        GroupStatus::merge(&mut self.users, other.users);
+        GroupStatus::merge(&mut self.databases, other.databases);
         for pool in other.pools {
             match self.pools.iter_mut().find(|own| own.user == pool.user && own.database == pool.database) {
                 Some(own) => own.add(&pool),
@@ -172,6 +182,9 @@ impl Display for Status {
             )?;
         }
         writeln!(out, "server connections  {open} of {}", limits.server_connections)?;
+        for (kind, groups) in [("user", &self.users), ("database", &self.databases)] {
+            groups.iter().try_for_each(|group| writeln!(out, "{}", group.line(kind)))?;
+        }
         if self.threads.len() > 1 {
             let each = |thread: &ThreadStatus| format!("{}/{}", thread.clients, thread.server_connections);
             let each: Vec<String> = self.threads.iter().map(each).collect();
@@ -252,6 +265,13 @@ pub(crate) mod tests {
                 oldest_s: 61.5,
                 ..PoolStatus::default()
             }],
+            users: vec![GroupStatus {
+                name: "app".to_owned(),
+                connections: 5,
+                clients: 3,
+                pool_size: Some(15),
+                ..GroupStatus::default()
+            }],
             groups: BTreeMap::from([("p256".to_owned(), 1), ("x25519mlkem768".to_owned(), 6)]),
             certificates: vec![CertificateStatus {
                 file: "/ca.pem".to_owned(),
@@ -265,6 +285,10 @@ pub(crate) mod tests {
     fn the_status_is_shown_as_text() {
         let text = example().to_string();
         assert!(text.contains("server connections  5 of 20\n"), "{text}");
+        assert!(
+            text.contains("user                app: 5 connections of 15, 3 clients, 0 waiting\n"),
+            "{text}"
+        );
         assert!(text.contains("key exchanges       p256 1, x25519mlkem768 6\n"), "{text}");
         assert!(text.contains("/ca.pem expires 2027-01-15T08:00:00Z\n"), "{text}");
         let rows: Vec<&str> = text.lines().rev().take(2).collect();
@@ -288,6 +312,7 @@ pub(crate) mod tests {
         other.pools.push(PoolStatus { user: "aaa".to_owned(), idle: 1, ..PoolStatus::default() });
         other.pools[0].oldest_s = 99.0;
         let both = one.merge(other);
+        assert_eq!(both.users.iter().map(|user| user.connections).collect::<Vec<_>>(), [10]);
         assert_eq!((both.clients.queued, both.clients.in_session, both.threads.len()), (4, 2, 2));
         let pools: Vec<_> = both.pools.iter().map(|pool| (pool.user.as_str(), pool.idle)).collect();
         assert_eq!(pools, [("aaa", 1), ("app", 8)]);

@@ -32,6 +32,15 @@ pub enum ConfigError {
     TwoUsers(String),
     #[error("a warm-up of {warm} connections for each of {users} users exceeds the pool-size, {limit}")]
     WarmUp { warm: usize, users: usize, limit: usize },
+    #[error("database \"{0}\" is configured twice")]
+    TwoDatabases(String),
+    #[error("{kind} \"{name}\": {reason}")]
+    Group { kind: &'static str, name: String, reason: String },
+    #[error(
+        "the connections that are opened in advance (warm-up, min-pool-size) are {kept} in all, which exceeds the \
+         pool-size, {limit}"
+    )]
+    MinPoolSizes { kept: usize, limit: usize },
     #[error("listen cannot be {0}: an address that is not loopback needs tls-cert and tls-key")]
     NotLoopback(ListenAddress),
     #[error("admin cannot be {0}: status and metrics are served on loopback addresses only")]

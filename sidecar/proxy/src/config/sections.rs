@@ -2,6 +2,7 @@
 
 use std::num::{NonZeroU32, NonZeroUsize};
 use std::path::PathBuf;
+use std::time::Duration;
 
 use ciphertoll_wire::Secret;
 use clap::Args;
@@ -66,6 +67,24 @@ pub struct LimitsSection {
     /// more is refused.
     #[arg(skip)]
     pub max_scram_iterations: Option<NonZeroU32>,
+    /// Time limit for a command: then the server is asked to cancel it.
+    #[arg(long, value_name = "TIME", display_order = 17)]
+    #[arg(help = "Cancel a command that takes longer than this [default: no limit]")]
+    pub query_time: Option<HumanDuration>,
+    /// Time limit for a transaction: then its client is disconnected.
+    #[arg(long, value_name = "TIME", display_order = 17)]
+    #[arg(help = "Disconnect a client whose transaction takes longer than this [default: no limit]")]
+    pub transaction_time: Option<HumanDuration>,
+    /// Time limit between two commands of a transaction: then the client is disconnected.
+    #[arg(long, value_name = "TIME", display_order = 17)]
+    #[arg(help = "Disconnect a client that is idle in a transaction for this long [default: no limit]")]
+    pub idle_transaction_time: Option<HumanDuration>,
+    /// Time limit between two commands outside of a transaction: then the client is disconnected.
+    #[arg(long, value_name = "TIME", display_order = 17)]
+    #[arg(
+        help = "Disconnect a client that is idle outside of a transaction for this long [default: no limit]"
+    )]
+    pub client_idle_time: Option<HumanDuration>,
     /// Has no effect: all threads serve clients.
     #[arg(long, value_name = "PERCENT", hide = true)]
     #[schemars(extend("deprecated" = true))]
@@ -106,6 +125,45 @@ pub struct UserSection {
     /// Environment variable that holds the password.
     #[serde(default)]
     pub password_env: Option<String>,
+    /// Maximum number of server connections of this user.
+    #[serde(default)]
+    pub pool_size: Option<NonZeroUsize>,
+    /// Server connections to its default database that are opened in advance, and not closed for other users.
+    #[serde(default)]
+    pub min_pool_size: Option<usize>,
+    /// Maximum number of clients of this user.
+    #[serde(default)]
+    pub max_clients: Option<NonZeroUsize>,
+    /// `limits.query-time` of this user.
+    #[serde(default)]
+    pub query_time: Option<HumanDuration>,
+    /// `limits.transaction-time` of this user.
+    #[serde(default)]
+    pub transaction_time: Option<HumanDuration>,
+    /// `limits.idle-transaction-time` of this user.
+    #[serde(default)]
+    pub idle_transaction_time: Option<HumanDuration>,
+    /// `limits.client-idle-time` of this user.
+    #[serde(default)]
+    pub client_idle_time: Option<HumanDuration>,
+}
+
+/// A database that has limits.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields)]
+pub struct DatabaseSection {
+    /// Name of the database.
+    pub name: String,
+    /// Maximum number of server connections to it.
+    #[serde(default)]
+    pub pool_size: Option<NonZeroUsize>,
+    /// Server connections of each user with this default database that are opened in advance, and not closed for other
+    /// databases.
+    #[serde(default)]
+    pub min_pool_size: Option<usize>,
+    /// Maximum number of its clients.
+    #[serde(default)]
+    pub max_clients: Option<NonZeroUsize>,
 }
 
 impl LimitsSection {
@@ -114,6 +172,8 @@ impl LimitsSection {
             ProtocolKind::Postgres => NonZeroU32::new(limits.scram_iterations),
             ProtocolKind::MySql => None,
         };
+        // Zero: no limit.
+        let time = |limit: Option<Duration>| Some(limit.unwrap_or_default().into());
         Self {
             pool_size: NonZeroUsize::new(limits.server_connections),
             max_clients: NonZeroUsize::new(limits.clients),
@@ -126,6 +186,10 @@ impl LimitsSection {
             max_age: Some(limits.age.into()),
             drain_time: Some(limits.drain.into()),
             max_scram_iterations: iterations,
+            query_time: time(limits.times.global.query),
+            transaction_time: time(limits.times.global.transaction),
+            idle_transaction_time: time(limits.times.global.idle_transaction),
+            client_idle_time: time(limits.times.global.idle),
             thread_load: None,
         }
     }

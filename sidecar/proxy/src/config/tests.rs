@@ -213,7 +213,9 @@ fn every_setting_is_documented() {
     let page = fs::read_to_string(page).unwrap();
     let schema: Value = serde_json::from_str(&json_schema()).unwrap();
     let names = |of: &Value| of["properties"].as_object().unwrap().keys().cloned().collect::<Vec<_>>();
-    for name in names(&schema).into_iter().filter(|name| !["limits", "log", "user"].contains(&name.as_str()))
+    for name in names(&schema)
+        .into_iter()
+        .filter(|name| !["limits", "log", "user", "database"].contains(&name.as_str()))
     {
         assert!(page.contains(&format!("`{name}`")), "{name} is not documented");
     }
@@ -222,7 +224,8 @@ fn every_setting_is_documented() {
             assert!(page.contains(&format!("`{written}{name}`")), "{written}{name} is not documented");
         }
     }
-    for name in names(&schema["$defs"]["UserSection"]) {
+    let sections = ["UserSection", "DatabaseSection"];
+    for name in sections.into_iter().flat_map(|section| names(&schema["$defs"][section])) {
         assert!(page.contains(&format!("{name} = ")), "{name} is not documented");
     }
 }

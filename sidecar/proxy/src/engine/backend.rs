@@ -29,6 +29,8 @@ pub(super) struct ServerConnection<P: Protocol> {
     pub(super) cancels: u32,
     /// A cancel request was lost on its way: it may still cancel a command of the next client.
     pub(super) lost_cancel: bool,
+    /// A request to cancel a command that took too long is on its way to it.
+    pub(super) awaits_own_cancel: bool,
     pub(super) upkeep: Upkeep,
     pub(super) stage: ServerStage<P>,
 }
@@ -146,6 +148,7 @@ impl<P: Protocol> ServerConnection<P> {
             opened_at: env.now,
             cancels: 0,
             lost_cancel: false,
+            awaits_own_cancel: false,
             upkeep: Upkeep::new(fingerprints, env.version, env.now),
             stage: ServerStage::Connecting { connecting: None, until: env.now + env.limits.connect },
         }

@@ -7,13 +7,14 @@
 use ciphertoll_net::{Channel, Error, Readiness, WatchedEvents};
 
 use super::backend::{Activity, ServerConnection, ServerStage};
+pub(super) use super::cancel_request::Requester;
 use super::cancel_request::{CancelRequest, CancelStep, MAX_CANCELS};
 use super::client::{Client, ClientStage};
 use super::flow::TokenKind;
 use super::mailbox::WorkerMessage;
 use super::worker::Worker;
 use crate::log::Level;
-use crate::protocol::{ConnectPlan, Protocol};
+use crate::protocol::{CancelPlan, Protocol};
 use crate::slab::Id;
 
 impl<P: Protocol> Worker<P> {
@@ -39,7 +40,7 @@ impl<P: Protocol> Worker<P> {
             self.env.metrics().cancels_dropped.increment();
             return self.close_client(requester, "sent a cancel request without a matching command");
         };
-        match self.start_cancel(requester, server_id, plan) {
+        match self.start_cancel(Requester::Client(requester), server_id, plan) {
             Ok(()) => self.update_client(requester, |client, env| client.await_cancel(env.now)),
             Err(error) => {
                 self.cancel_failed(&error);
@@ -48,10 +49,15 @@ impl<P: Protocol> Worker<P> {
         }
     }
 
-    fn start_cancel(&mut self, requester: Id, server: Id, plan: ConnectPlan) -> Result<(), Error> {
-        let connecting = self.env.upstream.open(plan)?;
+    pub(super) fn start_cancel(
+        &mut self,
+        requester: Requester,
+        server: Id,
+        plan: CancelPlan,
+    ) -> Result<(), Error> {
+        let connecting = self.env.upstream.open(plan.connect)?;
         let until = self.env.now + self.env.limits.reset;
-        let id = self.cancels.insert(CancelRequest::new(connecting, server, requester, until));
+        let id = self.cancels.insert(CancelRequest::new(connecting, plan.commands, server, requester, until));
         if let Some(channel) = self.cancels.get_mut(id).and_then(CancelRequest::channel)
             && let Err(error) = self.env.register(channel, TokenKind::Cancel, id.index, WatchedEvents::Both)
         {
@@ -65,14 +71,15 @@ impl<P: Protocol> Worker<P> {
     }
 
     /// The connection of the client that has this process ID and key, and the cancel request to send.
-    fn cancel_target(&self, process_id: u32, key: &[u8]) -> Option<(Id, ConnectPlan)> {
+    fn cancel_target(&self, process_id: u32, key: &[u8]) -> Option<(Id, CancelPlan)> {
         if self.cancels.len() >= MAX_CANCELS {
             return None;
         }
         let ClientStage::Active(id) = self.clients.get(self.client_by_token(process_id, key)?)?.stage else {
             return None;
         };
-        Some((id, self.env.protocol.cancel_plan(&self.servers.open(id)?.state)?))
+        let (server, backend) = (self.servers.get(id)?, self.servers.open(id)?);
+        Some((id, self.env.protocol.cancel_plan(&server.key, &backend.state)?))
     }
 
     /// The client that has this process ID and key, if its command waits for a connection.
@@ -103,10 +110,16 @@ impl<P: Protocol> Worker<P> {
 
     /// It is not known whether the request will still take effect, so the connection must not be used again.
     pub(super) fn cancel_lost(&mut self, id: Id) {
-        if let Some(server) = self.cancels.get(id).map(|cancel| cancel.server)
-            && let Some(server) = self.servers.get_mut(server)
-        {
+        let Some((server_id, requester)) =
+            self.cancels.get(id).map(|cancel| (cancel.server, cancel.requester))
+        else {
+            return;
+        };
+        if let Some(server) = self.servers.get_mut(server_id) {
             server.lost_cancel = true;
+        }
+        if let Requester::TimeLimit(client) = requester {
+            self.own_cancel_lost(client, server_id);
         }
         self.cancel_done(id);
     }
@@ -114,7 +127,10 @@ impl<P: Protocol> Worker<P> {
     /// A request has reached the server, or never will.
     fn cancel_done(&mut self, id: Id) {
         let Some(cancel) = self.cancels.remove(id) else { return };
-        self.close_client(cancel.requester, "sent a cancel request");
+        match cancel.requester {
+            Requester::Client(requester) => self.close_client(requester, "sent a cancel request"),
+            Requester::TimeLimit(client) => self.own_cancel_done(client, cancel.server),
+        }
         let Some(server) = self.servers.get_mut(cancel.server) else { return };
         server.cancels = server.cancels.saturating_sub(1);
         if let ServerConnection { cancels: 0, stage: ServerStage::Open(backend), .. } = server
@@ -124,7 +140,7 @@ impl<P: Protocol> Worker<P> {
         }
     }
 
-    fn cancel_failed(&self, error: &Error) {
+    pub(super) fn cancel_failed(&self, error: &Error) {
         self.env.metrics().cancels_failed.increment();
         let fields: [(&str, &dyn std::fmt::Display); 2] = [("server", &self.env.server), ("reason", error)];
         self.env.log.event(Level::Warn, "cancel-failed", &fields);

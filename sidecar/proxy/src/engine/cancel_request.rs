@@ -13,9 +13,18 @@ pub(super) struct CancelRequest {
     state: CancelState,
     /// The connection whose command it cancels.
     pub(super) server: Id,
-    /// The client that asked for it.
-    pub(super) requester: Id,
+    pub(super) requester: Requester,
     pub(super) until: Instant,
+    /// To be sent after the login.
+    commands: Vec<u8>,
+}
+
+/// Who asked for a cancel request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Requester {
+    Client(Id),
+    /// The command of this client took too long.
+    TimeLimit(Id),
 }
 
 enum CancelState {
@@ -38,8 +47,14 @@ pub(super) enum CancelStep {
 }
 
 impl CancelRequest {
-    pub(super) fn new(connecting: Connecting, server: Id, requester: Id, until: Instant) -> Self {
-        Self { state: CancelState::Connecting(Box::new(connecting)), server, requester, until }
+    pub(super) fn new(
+        connecting: Connecting,
+        commands: Vec<u8>,
+        server: Id,
+        requester: Requester,
+        until: Instant,
+    ) -> Self {
+        Self { state: CancelState::Connecting(Box::new(connecting)), server, requester, until, commands }
     }
 
     /// The socket, to be watched; `None` unless it is connecting.
@@ -53,7 +68,7 @@ impl CancelRequest {
     /// Calls `sent` when the request has been sent.
     pub(super) fn ready(&mut self, readiness: Readiness, sent: impl FnOnce()) -> CancelStep {
         match std::mem::replace(&mut self.state, CancelState::Ended) {
-            CancelState::Connecting(connecting) => match advance(*connecting, readiness) {
+            CancelState::Connecting(connecting) => match advance(*connecting, readiness, &self.commands) {
                 Ok(ConnectProgress::Pending(connecting)) => {
                     self.state = CancelState::Connecting(Box::new(connecting));
                     return CancelStep::Wait;
@@ -87,9 +102,10 @@ impl CancelRequest {
     }
 }
 
-fn advance(connecting: Connecting, readiness: Readiness) -> Result<ConnectProgress, Error> {
+fn advance(connecting: Connecting, readiness: Readiness, commands: &[u8]) -> Result<ConnectProgress, Error> {
     let mut progress = connecting.advance(readiness)?;
     if let ConnectProgress::Done(Connected { channel, .. }) = &mut progress {
+        channel.output().extend_from_slice(commands);
         channel.send()?;
     }
     Ok(progress)

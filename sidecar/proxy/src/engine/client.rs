@@ -5,8 +5,10 @@ use std::time::Instant;
 
 use ciphertoll_net::{Accepted, Channel, Readiness, Received, Sent};
 
+use super::client_counts::ClientTicket;
 use super::environment::Environment;
 use super::flow::{Flow, HeldBack, READS, TokenKind, token_of};
+use super::session_timing::SessionTiming;
 use crate::log::Level;
 use crate::pool::Acceptable;
 use crate::protocol::{
@@ -32,6 +34,9 @@ pub(super) struct Client<P: Protocol> {
     /// The connection that it used last.
     pub(super) last_server: Option<Id>,
     pub(super) presence: Presence,
+    pub(super) timing: SessionTiming,
+    /// Counts it for its user and its database, if these have limits.
+    pub(super) ticket: Option<ClientTicket>,
     /// What has not arrived yet of a message that no server needs.
     ignored_bytes: usize,
 }
@@ -105,6 +110,8 @@ impl<P: Protocol> Client<P> {
             cancel_token: None,
             last_server: None,
             presence: Presence::Stays,
+            timing: SessionTiming::new(now),
+            ticket: None,
             ignored_bytes: 0,
         }
     }

@@ -4,11 +4,12 @@ use ciphertoll_net::{Readiness, Sent};
 
 use super::agenda::DeferredWork;
 use super::client::{Client, ClientStage, ClientStep};
+use super::client_counts::GroupIsFull;
 use super::environment::Environment;
 use super::worker::Worker;
+use crate::group_limits::GroupKind;
 use crate::log::Level;
-use crate::pool::ConnectionPool;
-use crate::protocol::{Pooling, Protocol, ProtocolRequest};
+use crate::protocol::{PoolKey, Pooling, Protocol, ProtocolRequest};
 use crate::refusal::Refusal;
 use crate::slab::Id;
 
@@ -65,7 +66,8 @@ impl<P: Protocol> Worker<P> {
         let granted = self
             .cannot_serve()
             .map_or_else(|| self.env.protocol.pool_key(&request), Err)
-            .and_then(|key| self.queue_is_full().map_or(Ok(key), Err));
+            .and_then(|key| self.queue_is_full(&key).map_or(Ok(key), Err))
+            .and_then(|key| self.admit(id, key));
         let Some(client) = self.clients.get_mut(id) else { return };
         client.since = self.env.now;
         let key = match granted {
@@ -96,6 +98,10 @@ impl<P: Protocol> Worker<P> {
 
     /// A client with a command takes its last connection again, or acquires another one, or waits.
     fn begin_transaction(&mut self, id: Id, key: &P::Key) {
+        if self.env.is_timed && self.is_being_cancelled(id) {
+            // It goes on when that is done.
+            return;
+        }
         if let Some(last_server) = self.clients.get(id).and_then(|client| client.last_server)
             && self.servers.open(last_server).is_some_and(|backend| backend.is_kept_for(id))
             && self.take_kept(last_server)
@@ -108,7 +114,7 @@ impl<P: Protocol> Worker<P> {
         if self.clients.get_mut(id).is_some_and(Client::take_unanswered) {
             return self.agenda.defer(DeferredWork::Client(id));
         }
-        let full = self.queue_is_full();
+        let full = self.queue_is_full(key);
         self.update_client(id, |client, env| client.queue(full, env));
         self.acquire(id, key);
     }
@@ -130,9 +136,44 @@ impl<P: Protocol> Worker<P> {
             .then(|| Refusal::new(Refusal::FULL, format!("the limit of {limit} clients is reached")))
     }
 
+    /// Counts a client for its user and its database, unless these have too many.
+    fn admit(&mut self, id: Id, key: P::Key) -> Result<P::Key, Refusal> {
+        let groups = &self.env.limits.groups;
+        if groups.is_empty() {
+            return Ok(key);
+        }
+        match self.env.services.client_counts.enter(groups, key.user(), key.database()) {
+            Ok(ticket) => {
+                if let Some(client) = self.clients.get_mut(id) {
+                    client.ticket = Some(ticket);
+                }
+                Ok(key)
+            }
+            Err(GroupIsFull { kind, limit }) => {
+                let name = if kind == GroupKind::User { key.user() } else { key.database() };
+                Err(self.env.protocol.too_many_clients(kind, name, limit))
+            }
+        }
+    }
+
+    /// Counts all clients anew, for limits that have changed.
+    pub(super) fn recount_clients(&mut self) {
+        let (groups, counts) = (&self.env.limits.groups, &self.env.services.client_counts);
+        for id in self.clients.ids() {
+            let Some(client) = self.clients.get_mut(id) else { continue };
+            let key = match &client.stage {
+                ClientStage::Queued { key, .. } | ClientStage::Parked { key, .. } => Some(key),
+                ClientStage::Active(server) => self.servers.get(*server).map(|server| &server.key),
+                _ => None,
+            };
+            client.ticket = None;
+            client.ticket = key.map(|key| counts.enter_anyway(groups, key.user(), key.database()));
+        }
+    }
+
     /// Why a client must not join the wait queue.
-    fn queue_is_full(&self) -> Option<Refusal> {
-        let ahead = self.pool.read(ConnectionPool::queue_length)?;
+    fn queue_is_full(&self, key: &P::Key) -> Option<Refusal> {
+        let ahead = self.pool.read(|pool| pool.queue_length(key))?;
         (ahead >= self.env.limits.queued).then(|| {
             let message =
                 format!("all server connections are in use, and {ahead} clients are waiting already");
@@ -167,6 +208,7 @@ impl<P: Protocol> Worker<P> {
             return self.close_client(id, "was closed after an error message");
         }
         client.since = self.env.now;
+        client.ticket = None;
         let (stage, last_server) = (client.take_stage(), client.last_server);
         self.forget_token(id);
         self.watch_client(id);

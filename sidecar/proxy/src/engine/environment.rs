@@ -6,6 +6,7 @@ use std::time::Instant;
 use ciphertoll_net::{Channel, Error, Peer, Reactor, SpareBuffers, WatchedEvents};
 use jiff::Timestamp;
 
+use super::client_counts::ClientCounts;
 use super::client_tls::ClientTls;
 use super::flow::{TokenKind, token_of};
 use super::key_deriver::KeyDeriver;
@@ -24,6 +25,8 @@ pub(super) struct Environment<P: Protocol> {
     /// Of the settings.
     pub(super) version: SettingsVersion,
     pub(super) limits: Limits,
+    /// Whether there are time limits of sessions.
+    pub(super) is_timed: bool,
     /// The server's address, for the log.
     pub(super) server: String,
     pub(super) log: Log,
@@ -52,6 +55,7 @@ pub(super) struct AccessRules {
 #[derive(Clone)]
 pub(super) struct Services {
     pub(super) metrics: Arc<Metrics>,
+    pub(super) client_counts: ClientCounts,
     pub(super) notifier: Notifier,
     pub(super) key_deriver: KeyDeriver,
     pub(super) began: Instant,

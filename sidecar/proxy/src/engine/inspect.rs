@@ -9,6 +9,8 @@ use super::client::ClientStage;
 use super::control::ControlHandle;
 use super::control_request::{ControlRequest, Health, PreparedSettings};
 use super::worker::Worker;
+use crate::group_limits::GroupLimit;
+use crate::group_status::GroupStatus;
 use crate::protocol::{PoolKey, Protocol};
 use crate::status::{
     CertificateStatus, ClientStates, PoolStatus, Status, StatusCounters, StatusLimits, ThreadStatus,
@@ -71,8 +73,10 @@ impl<P: Protocol> Worker<P> {
         }
         self.env.upstream = upstream;
         self.env.access = access;
-        self.pool.with(|pool| pool.set_limit(limits.server_connections));
+        self.pool.with(|pool| pool.set_limits(limits.server_connections, limits.groups.clone()));
         self.env.limits = limits;
+        self.restart_timing(self.env.is_timed);
+        self.recount_clients();
         self.env.log = log;
         self.env.version = version;
         for id in self.servers.ids() {
@@ -116,6 +120,8 @@ impl<P: Protocol> Worker<P> {
                 server_connections: self.env.limits.server_connections,
             },
             pools: self.pools(),
+            users: self.groups(&self.env.limits.groups.users, PoolKey::user),
+            databases: self.groups(&self.env.limits.groups.databases, PoolKey::database),
             threads: vec![ThreadStatus {
                 clients: self.clients.len(),
                 server_connections: self.servers.len(),
@@ -150,6 +156,36 @@ impl<P: Protocol> Worker<P> {
             } += 1;
         }
         clients
+    }
+
+    /// The groups that have these limits. `name_of` is the name of a key's group.
+    fn groups(
+        &self,
+        limits: &BTreeMap<String, GroupLimit>,
+        name_of: impl Fn(&P::Key) -> &str,
+    ) -> Vec<GroupStatus> {
+        let new = |(name, limit): (&String, &GroupLimit)| (name.clone(), GroupStatus::new(name, limit));
+        let mut groups: BTreeMap<String, GroupStatus> = limits.iter().map(new).collect();
+        if groups.is_empty() {
+            return Vec::new();
+        }
+        for server in self.servers.values() {
+            if let Some(group) = groups.get_mut(name_of(&server.key)) {
+                group.connections += 1;
+            }
+        }
+        for client in self.clients.values() {
+            let key = match &client.stage {
+                ClientStage::Queued { key, .. } | ClientStage::Parked { key, .. } => Some(key),
+                ClientStage::Active(server) => self.servers.get(*server).map(|server| &server.key),
+                _ => None,
+            };
+            if let Some(group) = key.and_then(|key| groups.get_mut(name_of(key))) {
+                group.clients += 1;
+                group.waiting += usize::from(client.is_queued());
+            }
+        }
+        groups.into_values().collect()
     }
 
     fn pools(&self) -> Vec<PoolStatus> {

@@ -10,11 +10,18 @@ use crate::protocol::{PoolKey, Protocol};
 use crate::slab::Id;
 
 impl<P: Protocol> Worker<P> {
-    /// Whether `warm-up` keeps an idle connection of this key open.
+    /// Whether `warm-up` or `min-pool-size` keeps an idle connection of this key open.
     pub(super) fn is_kept_warm(&self, key: &P::Key) -> bool {
-        self.env.limits.warm > 0
+        let warm = self.warm_count(key);
+        warm > 0
             && self.env.protocol.default_keys().contains(key)
-            && self.pool.read(|pool| pool.open_count(key)) <= self.env.limits.warm
+            && self.pool.read(|pool| pool.open_count(key)) <= warm
+    }
+
+    /// Connections of a default key that are opened in advance.
+    fn warm_count(&self, key: &P::Key) -> usize {
+        let limits = &self.env.limits;
+        limits.groups.warm(key.user(), key.database()).max(limits.warm)
     }
 
     /// Workers take turns, so that none repeats what another has just done.
@@ -28,7 +35,7 @@ impl<P: Protocol> Worker<P> {
         if !self.env.limits.health.is_zero() {
             self.check_idle();
         }
-        if self.env.limits.warm > 0 {
+        if self.env.limits.warm > 0 || self.env.limits.groups.has_warm() {
             self.warm_up();
         }
     }
@@ -91,7 +98,7 @@ impl<P: Protocol> Worker<P> {
     fn warm_up(&mut self) {
         let keys = self.env.protocol.default_keys().to_vec();
         for key in keys {
-            let warm = self.env.limits.warm;
+            let warm = self.warm_count(&key);
             while self.pool.read(|pool| pool.open_count(&key)) < warm && self.open_in_advance(&key) {}
         }
     }

@@ -153,6 +153,10 @@ impl<P: Protocol> Worker<P> {
                     }
                     return;
                 }
+                PoolAction::Yield => {
+                    self.agenda.check_unserved = true;
+                    return;
+                }
                 // Only a client that has just come takes a connection at once.
                 PoolAction::Take(_) | PoolAction::TakeUnreset(_) | PoolAction::Wait => return,
             }
@@ -168,7 +172,7 @@ impl<P: Protocol> Worker<P> {
                 let action = pool.next_action(&key, own);
                 Some((key, action))
             }) {
-                None | Some((_, PoolAction::Wait)) => return,
+                None | Some((_, PoolAction::Wait | PoolAction::Yield)) => return,
                 Some(found) => found,
             };
             self.apply_action(&key, action);

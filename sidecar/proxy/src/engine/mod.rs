@@ -5,6 +5,7 @@
 //!   follow. [`served_client`] has the transitions of a client and its connection together; [`relay`] is how bytes pass.
 //! - [`worker`] receives events and says in which order they are handled. `client_actions`, `session_actions` and
 //!   `server_actions` carry out what the transitions return; `messages` carries out what other workers ask for.
+//! - `session_timing` is what time limits of sessions know, `session_timeouts` carries them out.
 //! - [`environment`] is what all transitions may use. It has no client and no connection.
 //!
 //! A client stays on the worker that it was assigned to when it was accepted; server connections move to the worker of
@@ -19,6 +20,7 @@ mod cancel_request;
 mod cancel_tokens;
 mod client;
 mod client_actions;
+mod client_counts;
 mod client_tls;
 mod control;
 mod control_request;
@@ -34,6 +36,8 @@ mod relay;
 mod served_client;
 mod server_actions;
 mod session_actions;
+mod session_timeouts;
+mod session_timing;
 mod shared_state;
 mod signals;
 mod timeouts;

@@ -11,6 +11,7 @@ use super::client::{CANNOT_BE_WATCHED, Client, ClientStage, ClientStep, Presence
 use super::environment::Environment;
 use super::relay::{ToClient, ToServer, forward, is_full, pass_to_client, pass_to_server};
 use super::worker::Worker;
+use crate::exceeded::Exceeded;
 use crate::protocol::{
     AcquiredState, CancelToken, Detached, FromClient, Protocol, ProtocolRequest, ProtocolSession, Release,
 };
@@ -152,6 +153,25 @@ impl<P: Protocol> ServedClient<'_, P> {
         ServedStep::Greeted(token)
     }
 
+    /// Records what the session is doing, if that matters to a time limit.
+    pub(super) fn record_progress(&mut self) {
+        if self.env.is_timed
+            && let Activity::Session { session, .. } = &self.backend.activity
+        {
+            self.client.timing.record(session.progress(), self.env.now);
+        }
+    }
+
+    /// Tells the client why its command will be cancelled.
+    pub(super) fn announce(&mut self, exceeded: Exceeded) -> ClientStep<P> {
+        let Activity::Session { session, .. } = &self.backend.activity else { return ClientStep::Wait };
+        session.announce(exceeded, self.client.channel.output());
+        match self.client.channel.send() {
+            Ok(_) => self.client.watched(self.client_id, self.env),
+            Err(_) => ClientStep::Close("went away"),
+        }
+    }
+
     pub(super) fn relay_to_server(&mut self) -> ServedStep<P> {
         if self.client.presence != Presence::Stays {
             return if self.client.flow.is_gone() { ServedStep::left() } else { self.end_leaving() };
@@ -235,6 +255,7 @@ impl<P: Protocol> ServedClient<'_, P> {
         self.client.stage = ClientStage::Handshake(handshake);
         self.client.since = self.env.now;
         self.client.last_server = None;
+        self.client.ticket = None;
         ServedStep::ChangedUser
     }
 

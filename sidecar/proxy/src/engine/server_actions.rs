@@ -14,7 +14,7 @@ use super::shared_state::Discovery;
 use super::worker::Worker;
 use crate::log::Level;
 use crate::metrics::EXCLUSIVE_ACCESS;
-use crate::pool::{Acceptable, ConnectionPool, WorkerBound};
+use crate::pool::{Acceptable, Released, WorkerBound};
 use crate::protocol::{PoolKey, Pooling, Protocol, ProtocolSession, Release, ResetNeed};
 use crate::refusal::Refusal;
 use crate::slab::Id;
@@ -254,22 +254,34 @@ impl<P: Protocol> Worker<P> {
             self.agenda.defer(DeferredWork::Server(id));
         }
         match self.pool.with(|pool| pool.release(&server.key, id)) {
-            Some(client) if client.thread() == self.shared.thread => self.assign(client, id),
-            Some(client) => self.send_server(id, client),
-            None if self.exclusive.has(server.key.database(), self.env.now) => self.close_for_exclusive(id),
+            Released::Assigned(client) if client.thread() == self.shared.thread => self.assign(client, id),
+            Released::Assigned(client) => self.send_server(id, client),
+            Released::Replaced(next) => self.replace_server(id, &next),
+            Released::Idle if self.exclusive.has(server.key.database(), self.env.now) => {
+                self.close_for_exclusive(id);
+            }
             // An idle connection can also be evicted for clients of another key.
-            None => self.agenda.check_unserved = true,
+            Released::Idle => self.agenda.check_unserved = true,
         }
     }
 
+    /// Closes a connection and opens one of another user, which the pool has counted.
+    fn replace_server(&mut self, id: Id, next: &P::Key) {
+        self.end_server(id, "makes room for another user");
+        self.open_server(next);
+        self.agenda.check_unserved = true;
+    }
+
     fn discard_reason(&self, id: Id) -> Option<&'static str> {
-        let is_over_limit = self.pool.read(ConnectionPool::is_over_limit);
-        self.servers.get(id)?.discard_reason(is_over_limit, &self.env)
+        let server = self.servers.get(id)?;
+        let is_over_limit = self.pool.read(|pool| pool.is_over_limit(&server.key));
+        server.discard_reason(is_over_limit, &self.env)
     }
 
     pub(super) fn obsolete_reason(&self, id: Id) -> Option<&'static str> {
-        let is_over_limit = self.pool.read(ConnectionPool::is_over_limit);
-        self.servers.get(id)?.obsolete_reason(is_over_limit, &self.env)
+        let server = self.servers.get(id)?;
+        let is_over_limit = self.pool.read(|pool| pool.is_over_limit(&server.key));
+        server.obsolete_reason(is_over_limit, &self.env)
     }
 
     /// Keeps a connection without a reset for its client, unless another client waits for one.
@@ -419,7 +431,14 @@ impl<P: Protocol> Worker<P> {
     }
 
     pub(super) fn close_server(&mut self, id: Id, reason: &str) {
-        let Some(server) = self.servers.remove(id) else { return };
+        let Some(key) = self.end_server(id, reason) else { return };
+        self.pool.with(|pool| pool.closed(&key, Some(id)));
+        self.agenda.check_unserved = true;
+    }
+
+    /// Closes a connection that the pool does not count any more, or counts until it is told. Returns its key.
+    fn end_server(&mut self, id: Id, reason: &str) -> Option<P::Key> {
+        let server = self.servers.remove(id)?;
         let fields: [(&str, &dyn std::fmt::Display); 2] =
             [("server_connection", &id.index), ("reason", &reason)];
         self.env.log.event(Level::Info, "server-closed", &fields);
@@ -429,7 +448,6 @@ impl<P: Protocol> Worker<P> {
             // The server notices the end in any case.
             let _ = backend.channel.close();
         }
-        self.pool.with(|pool| pool.closed(&server.key, Some(id)));
-        self.agenda.check_unserved = true;
+        Some(server.key)
     }
 }

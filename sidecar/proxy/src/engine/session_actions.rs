@@ -21,7 +21,7 @@ impl<P: Protocol> Worker<P> {
         match self.pool.with(|pool| pool.acquire(key, id, acceptable, now)) {
             PoolAction::Take(server) => self.assign(id, server),
             PoolAction::TakeUnreset(server) if !self.is_accepted(id, server) => {
-                self.replace_server(id, server);
+                self.await_another(id, server);
             }
             PoolAction::TakeUnreset(server) if self.can_pipeline_reset(server) => {
                 self.assign_unreset(id, server);
@@ -45,7 +45,7 @@ impl<P: Protocol> Worker<P> {
     }
 
     /// A client needs a connection without the state that this one has: it waits for another one.
-    fn replace_server(&mut self, client: Id, server: Id) {
+    fn await_another(&mut self, client: Id, server: Id) {
         let Some(key) = self.servers.get(server).map(|server| server.key.clone()) else { return };
         let now = self.env.now;
         self.pool.with(|pool| pool.wait_for(&key, server, client, now));
@@ -55,7 +55,7 @@ impl<P: Protocol> Worker<P> {
     /// Assigns a connection that was reset to a client that waits.
     pub(super) fn assign(&mut self, client: Id, server: Id) {
         if !self.is_accepted(client, server) {
-            self.replace_server(client, server);
+            self.await_another(client, server);
         } else if !self.start_session(client, server, AcquiredState::Reset) {
             self.return_to_pool(server);
         }
@@ -90,8 +90,15 @@ impl<P: Protocol> Worker<P> {
     }
 
     pub(super) fn relay_to_server(&mut self, client_id: Id) {
+        if self.env.is_timed && self.must_hold(client_id) {
+            if let Some(client) = self.clients.get_mut(client_id) {
+                client.flow.unread = true;
+            }
+            return;
+        }
         if let Some(mut served) = self.served_client(client_id) {
             let (server_id, step) = (served.server_id, served.relay_to_server());
+            served.record_progress();
             self.served_step(client_id, server_id, step);
         }
     }
@@ -100,6 +107,7 @@ impl<P: Protocol> Worker<P> {
     pub(super) fn relay_to_client(&mut self, server_id: Id) {
         if let Some(mut served) = self.client_served_by(server_id) {
             let (client_id, step) = (served.client_id, served.relay_to_client());
+            served.record_progress();
             self.served_step(client_id, server_id, step);
         } else {
             self.update_backend(server_id, Backend::read_unassigned);

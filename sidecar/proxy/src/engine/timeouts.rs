@@ -14,6 +14,9 @@ impl<P: Protocol> Worker<P> {
         for id in self.clients.ids() {
             self.apply_pending_kill(id);
             self.update_client(id, |client, env| client.tick(env));
+            if self.env.is_timed {
+                self.check_session_times(id);
+            }
         }
         for id in self.servers.ids() {
             self.tick_server(id);

@@ -16,6 +16,7 @@ use jiff::Timestamp;
 use super::accept::Acceptor;
 use super::agenda::Agenda;
 use super::cancel_tokens::CancelTokens;
+use super::client_counts::ClientCounts;
 use super::control::ControlHandle;
 use super::control_request::PreparedSettings;
 use super::environment::{Environment, Services};
@@ -63,13 +64,15 @@ impl<P: Protocol> Workers<P> {
         let mailboxes: Arc<[_]> = mailboxes.map_err(host("threads"))?.into();
         let services = Services {
             metrics: Arc::default(),
+            client_counts: ClientCounts::default(),
             notifier: notifier.clone(),
             key_deriver: key_deriver(Arc::clone(&mailboxes)),
             began: Instant::now(),
             started: Timestamp::now(),
         };
         let mut workers = Vec::<Worker<P>>::new();
-        let pool = ConnectionPool::new(settings.limits.server_connections);
+        let mut pool = ConnectionPool::new(settings.limits.server_connections);
+        pool.set_limits(settings.limits.server_connections, settings.limits.groups.clone());
         let pools = WorkerShared::for_workers(pool, threads);
         let shared = SharedState::for_workers(&mailboxes);
         let tokens = CancelTokens::for_workers(P::CANCEL_BY, threads);
@@ -197,6 +200,7 @@ impl<P: Protocol> Worker<P> {
                 protocol,
                 pooling: settings.pooling,
                 version,
+                is_timed: limits.times.is_on(),
                 limits,
                 server: settings.server.address.to_string(),
                 log,

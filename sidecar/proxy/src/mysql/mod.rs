@@ -2,6 +2,7 @@
 
 mod client_handshake;
 mod connection_ids;
+mod limit_errors;
 mod pooled_state;
 mod protocol;
 mod refusal;

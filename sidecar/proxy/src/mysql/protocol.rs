@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use ciphertoll_wire::mysql::command::encode_quit;
+use ciphertoll_wire::mysql::command::{encode_query, encode_quit};
 use ciphertoll_wire::mysql::greeting_template::GreetingTemplate;
 use ciphertoll_wire::mysql::relay::{Diagnostics, InternalCommand, OpenState, ResetOutcome};
 use ciphertoll_wire::mysql::sql::Remains;
@@ -17,14 +17,17 @@ use foldhash::HashMap;
 
 use super::client_handshake::{ClientHandshake, CredentialStore, GreetingContext};
 use super::connection_ids::ConnectionIds;
+use super::limit_errors;
 use super::session::{BackendState, ClientSession, ReleasedState};
 use super::startup_request::StartupRequest;
 use crate::client_auth::ClientAuth;
+use crate::exceeded::Exceeded;
 use crate::fingerprint::Fingerprint;
+use crate::group_limits::GroupKind;
 use crate::login_names::LoginNames;
 use crate::protocol::{
-    AcquiredState, CancelBy, CancelToken, CommandOutcome, ConnectPlan, PoolKey, Pooling, Protocol,
-    ProtocolCommand, ResetNeed, ResetPolicy, SessionResult, StartFailed, remember,
+    AcquiredState, CancelBy, CancelPlan, CancelToken, CommandOutcome, ConnectPlan, PoolKey, Pooling,
+    Protocol, ProtocolCommand, ResetNeed, ResetPolicy, SessionResult, StartFailed, remember,
 };
 use crate::random::RandomBytes;
 use crate::refusal::Refusal;
@@ -268,6 +271,24 @@ impl Protocol for MySql {
         });
         let machine = MySqlConnect::pooled(Arc::clone(&login), key.terms);
         Some(ConnectPlan { login: session::Login::MySql(login), machine: session::Connect::MySql(machine) })
+    }
+
+    fn cancel_plan(&self, key: &MySqlKey, backend: &BackendState) -> Option<CancelPlan> {
+        // A text without attributes, which every server takes.
+        let connect = self.connect_plan(&MySqlKey { terms: FIRST_TERMS, ..key.clone() })?;
+        let mut commands = Vec::new();
+        encode_query(&mut commands, &format!("KILL QUERY {}", backend.connection_id)).ok()?;
+        encode_quit(&mut commands);
+        Some(CancelPlan { connect, commands })
+    }
+
+    fn too_many_clients(&self, kind: GroupKind, name: &str, limit: usize) -> Refusal {
+        limit_errors::too_many_clients(kind, name, limit)
+    }
+
+    fn timed_out(&self, exceeded: Exceeded) -> Option<Refusal> {
+        let version = self.greeting.as_ref().map_or(&b""[..], |greeting| greeting.version());
+        limit_errors::timed_out(exceeded, version)
     }
 
     fn backend_state(&mut self, key: &MySqlKey, info: ServerInfo) -> Option<BackendState> {

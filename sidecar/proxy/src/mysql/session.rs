@@ -16,8 +16,8 @@ use super::pooled_state::{CommandPurpose, TransactionPooling};
 use super::refusal;
 use super::startup_request::{LoginContext, StartupRequest};
 use crate::protocol::{
-    CancelToken, Detached, FromClient, FromServer, ProtocolSession, Release, ResetPolicy, SessionResult,
-    SettingsResult,
+    CancelToken, Detached, FromClient, FromServer, ProtocolSession, Release, ResetPolicy, SessionProgress,
+    SessionResult, SettingsResult,
 };
 use crate::refusal::Refusal;
 
@@ -325,6 +325,10 @@ impl ProtocolSession for ClientSession {
 
     fn departure(&self) -> Departure {
         self.relay.departure()
+    }
+
+    fn progress(&self) -> SessionProgress {
+        self.relay.progress()
     }
 
     fn can_send_error(&self) -> bool {

@@ -1,19 +1,24 @@
 //! A model of workers that share a pool, without sockets: after any events in any order, with messages that
-//! take any time, no client waits while it could be given a connection.
+//! take any time, no client waits while it could be given a connection within all limits, and a user without a connection
+//! gets the next one that another user releases.
 //!
 //! Each step is what a worker does between two reads of its mailbox; the operations of the pool are the real
 //! ones.
 
 use std::collections::{BTreeMap, VecDeque};
+use std::num::NonZeroUsize;
 
 use proptest::prelude::*;
 
 use super::*;
+use crate::group_limits::GroupLimit;
 
 const THREADS: usize = 3;
 
 type Name = &'static str;
-const KEYS: [Name; 2] = ["shop", "till"];
+const KEYS: [Name; 4] = ["app@shop", "app@till", "web@shop", "web@mart"];
+const USERS: [Name; 2] = ["app", "web"];
+const DATABASES: [Name; 2] = ["shop", "mart"];
 
 /// A connection, or a client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -57,7 +62,7 @@ type Event = (&'static str, EventHandler, usize);
 type EventHandler = fn(&mut Model, usize);
 
 fn event() -> impl Strategy<Value = Event> {
-    let weighted: [(u32, &str, EventHandler); 11] = [
+    let weighted: [(u32, &str, EventHandler); 12] = [
         (6, "a client connects", Model::connect),
         (3, "a client disconnects", Model::disconnect_any),
         (3, "a transaction ends", Model::end_transaction),
@@ -69,15 +74,17 @@ fn event() -> impl Strategy<Value = Event> {
         (1, "a connect fails", Model::connect_fails),
         (6, "a message is read", Model::read_message),
         (1, "the limit changes", Model::set_limit),
+        (1, "the limits of users and databases change", Model::set_groups),
     ];
     let kinds = weighted.map(|(weight, name, happens)| (weight, Just((name, happens)).boxed()));
     let kind = proptest::strategy::Union::new_weighted(kinds.to_vec());
-    (kind, 0..24_usize).prop_map(|((name, happens), at)| (name, happens, at))
+    (kind, 0..48_usize).prop_map(|((name, happens), at)| (name, happens, at))
 }
 
 struct Model {
     pool: ConnectionPool<Name, Number, Number>,
     limit: usize,
+    groups: GroupLimits,
     connections: BTreeMap<Number, (Name, ServerState)>,
     clients: BTreeMap<Number, (Name, ClientState)>,
     opening: Vec<(usize, Name)>,
@@ -85,6 +92,8 @@ struct Model {
     /// Workers that must look for unserved clients before they sleep.
     check_unserved: [bool; THREADS],
     next: u32,
+    /// The connection that is returned has just been opened.
+    is_new: bool,
     began: Instant,
 }
 
@@ -104,12 +113,14 @@ impl Model {
         Self {
             pool: ConnectionPool::new(limit),
             limit,
+            groups: GroupLimits::default(),
             connections: BTreeMap::new(),
             clients: BTreeMap::new(),
             opening: Vec::new(),
             mailboxes: Default::default(),
             check_unserved: [false; THREADS],
             next: 0,
+            is_new: false,
             began: Instant::now(),
         }
     }
@@ -160,8 +171,103 @@ impl Model {
 
     fn set_limit(&mut self, at: usize) {
         self.limit = 1 + at % 4;
-        self.pool.set_limit(self.limit);
+        self.apply_limits();
+    }
+
+    /// Each bit of the number is a limit.
+    fn set_groups(&mut self, at: usize) {
+        let bit = |number: usize| at >> number & 1;
+        let limit = |first: usize| GroupLimit {
+            connections: NonZeroUsize::new(bit(first) * (1 + bit(first + 1))),
+            warm: bit(first + 1) & !bit(first),
+            clients: None,
+        };
+        let of = |names: [Name; 2], first: usize| {
+            let limits = names.into_iter().enumerate();
+            limits.map(|(place, name)| (name.to_owned(), limit(first + place))).collect()
+        };
+        self.groups = GroupLimits { users: of(USERS, 0), databases: of(DATABASES, 3) };
+        self.apply_limits();
+    }
+
+    fn apply_limits(&mut self) {
+        self.pool.set_limits(self.limit, self.groups.clone());
         self.check_unserved = [true; THREADS];
+    }
+
+    /// Connections of keys for which `holds` is true, including those that are being opened or moved.
+    fn open_where(&self, holds: impl Fn(Name) -> bool) -> usize {
+        let moving = self.mailboxes.iter().flatten().filter_map(|message| match message {
+            WorkerMessage::TakeServer(key, _) => Some(*key),
+            _ => None,
+        });
+        let open = self.connections.values().map(|(key, _)| *key);
+        open.chain(self.opening.iter().map(|(_, key)| *key)).chain(moving).filter(|key| holds(key)).count()
+    }
+
+    fn open_of_user(&self, user: &str) -> usize {
+        self.open_where(|key| key.user() == user)
+    }
+
+    fn open_of_database(&self, database: &str) -> usize {
+        self.open_where(|key| key.database() == database)
+    }
+
+    fn user_limit(&self, key: Name) -> (usize, usize) {
+        limit_of(self.groups.users.get(key.user()))
+    }
+
+    fn database_limit(&self, key: Name) -> (usize, usize) {
+        limit_of(self.groups.databases.get(key.database()))
+    }
+
+    fn has_room(&self, key: Name) -> bool {
+        self.pool.open() < self.limit
+            && self.open_of_user(key.user()) < self.user_limit(key).0
+            && self.open_of_database(key.database()) < self.database_limit(key).0
+    }
+
+    /// Whether an unused connection could be closed for this key, or used if it is of this key.
+    fn can_make_room(&self, key: Name) -> bool {
+        let is_unused = |state: &ServerState| matches!(state, ServerState::Idle | ServerState::Kept(_));
+        let may_give = |other: Name| {
+            let user = self.open_of_user(other.user()) > self.user_limit(other).1;
+            let database = self.open_of_database(other.database()) > self.database_limit(other).1;
+            (other.user() == key.user() || user) && (other.database() == key.database() || database)
+        };
+        let unused: Vec<Name> =
+            self.connections.values().filter(|(_, state)| is_unused(state)).map(|(key, _)| *key).collect();
+        let of_user = |other: &Name| other.user() == key.user();
+        let of_database = |other: &Name| other.database() == key.database();
+        let any = |holds: &dyn Fn(&Name) -> bool| unused.iter().any(|other| may_give(other) && holds(other));
+        let user_is_full = self.open_of_user(key.user()) >= self.user_limit(key).0;
+        match (user_is_full, self.open_of_database(key.database()) >= self.database_limit(key).0) {
+            (false, false) => any(&|_| true),
+            (true, false) => any(&of_user),
+            (false, true) => any(&of_database),
+            (true, true) => any(&of_user) && any(&of_database),
+        }
+    }
+
+    /// Whether a client waits whose user has no connection, and that could use the room of a connection of `from`.
+    fn is_passed_over(&self, from: Name) -> bool {
+        let is_coming = |user: &str| {
+            let evicts = |message: &WorkerMessage| matches!(message, WorkerMessage::Evict(_, key) if key.user() == user);
+            self.mailboxes.iter().flatten().any(evicts)
+        };
+        let is_limited = |key: Name| self.open_of_database(key.database()) >= self.database_limit(key).0;
+        let waits = |(key, state): &(Name, ClientState)| {
+            *state == ClientState::Queued
+                && key.user() != from.user()
+                && self.open_of_user(key.user()) == 0
+                && !is_coming(key.user())
+                && !is_limited(key)
+                && self.open_of_user(from.user()) > self.user_limit(from).1
+                && self.open_of_database(from.database()) > self.database_limit(from).1
+                && !self.has_room(key)
+                && !self.can_make_room(key)
+        };
+        self.pool.open() <= self.limit && self.clients.values().any(waits)
     }
 
     fn queue(&mut self, client: Number, key: Name) {
@@ -212,6 +318,10 @@ impl Model {
                     return self.mailboxes[connection.thread()]
                         .push_back(WorkerMessage::Evict(connection, key));
                 }
+                PoolAction::Yield => {
+                    self.check_unserved[thread] = true;
+                    return;
+                }
                 PoolAction::Take(_) | PoolAction::TakeUnreset(_) | PoolAction::Wait => return,
             }
         }
@@ -221,6 +331,7 @@ impl Model {
         while let Some(key) = self.pool.unserved_key() {
             match self.pool.next_action(&key, thread) {
                 PoolAction::Wait => return,
+                PoolAction::Yield => panic!("{key} is first, and yields"),
                 action => self.apply_action(thread, key, action),
             }
         }
@@ -256,16 +367,30 @@ impl Model {
 
     fn return_to_pool(&mut self, connection: Number) {
         let (key, _) = self.connections[&connection];
-        if self.pool.is_over_limit() {
+        if self.pool.is_over_limit(&key) {
             return self.close(connection);
         }
+        let is_needed = self.is_new
+            && self.clients.values().any(|(of, state)| *of == key && *state == ClientState::Queued);
+        let is_passed_over = !is_needed && self.is_passed_over(key);
         self.set(connection, ServerState::Idle);
-        match self.pool.release(&key, connection) {
-            None => self.check_unserved[connection.thread()] = true,
-            Some(client) if client.thread() == connection.thread() => self.assign(client, connection),
-            Some(client) => {
+        let released = self.pool.release(&key, connection);
+        assert!(!is_passed_over || matches!(released, Released::Replaced(_)), "{key}: {released:?}");
+        match released {
+            Released::Idle => self.check_unserved[connection.thread()] = true,
+            Released::Assigned(client) if client.thread() == connection.thread() => {
+                self.assign(client, connection);
+            }
+            Released::Assigned(client) => {
                 self.connections.remove(&connection);
                 self.mailboxes[client.thread()].push_back(WorkerMessage::TakeServer(key, client));
+            }
+            Released::Replaced(next) => {
+                assert_ne!(next.user(), key.user());
+                self.connections.remove(&connection);
+                self.opening.push((connection.thread(), next));
+                // There may be room within the limits of its user and its database.
+                self.check_unserved[connection.thread()] = true;
             }
         }
     }
@@ -366,7 +491,9 @@ impl Model {
         let connection = self.new_number(thread);
         self.connections.insert(connection, (key, ServerState::Idle));
         self.pool.opened(&key);
+        self.is_new = true;
         self.return_to_pool(connection);
+        self.is_new = false;
     }
 
     fn connect_fails(&mut self, at: usize) {
@@ -411,12 +538,27 @@ impl Model {
 
     /// No client waits while a connection is free or could be opened.
     fn check_settled(&self) {
-        let waits = self.clients.values().any(|(_, state)| *state == ClientState::Queued);
-        let is_free = |state: &ServerState| !matches!(state, ServerState::Busy(_));
-        let free = pick(&self.connections, 0, is_free);
-        assert!(!waits || free.is_none(), "{free:?} is free, and a client waits");
-        assert!(!waits || self.pool.open() >= self.limit, "a connection could be opened, and a client waits");
+        for (key, _) in self.clients.values().filter(|(_, state)| *state == ClientState::Queued) {
+            assert!(!self.has_room(key), "a connection could be opened, and a client of {key} waits");
+            assert!(!self.can_make_room(key), "a connection is unused, and a client of {key} waits");
+        }
     }
+
+    /// Connections above the limits: in all, of users, of databases.
+    fn surplus(&self) -> Vec<usize> {
+        let mut surplus = vec![self.pool.open().saturating_sub(self.limit)];
+        for key in KEYS {
+            surplus.push(self.open_of_user(key.user()).saturating_sub(self.user_limit(key).0));
+            surplus.push(self.open_of_database(key.database()).saturating_sub(self.database_limit(key).0));
+        }
+        surplus
+    }
+}
+
+/// The maximum of connections, and those that are not closed for others.
+fn limit_of(limit: Option<&GroupLimit>) -> (usize, usize) {
+    let connections = limit.and_then(|limit| limit.connections);
+    (connections.map_or(usize::MAX, NonZeroUsize::get), limit.map_or(0, |limit| limit.warm))
 }
 
 proptest! {
@@ -427,11 +569,18 @@ proptest! {
     ) {
         let mut model = Model::new(limit);
         for event in events {
-            let before = model.pool.open();
+            let (before, changes_limits) = (model.surplus(), event.0.starts_with("the limit"));
             model.apply(event);
-            let after = model.pool.open();
-            prop_assert!(after <= before.max(model.limit), "{after} connections of {}", model.limit);
+            let is_within = model.surplus().iter().zip(&before).all(|(after, before)| after <= before);
+            prop_assert!(is_within || changes_limits, "more connections than permitted: {:?}", model.surplus());
         }
+        model.settle();
+        model.check_settled();
+        // Nothing is reserved for a user that has no clients any more.
+        for limit in model.groups.users.values_mut().chain(model.groups.databases.values_mut()) {
+            limit.warm = 0;
+        }
+        model.apply(("the limits change", |model, _| model.apply_limits(), 0));
         model.settle();
         model.check_settled();
         // All clients with a connection leave, one after the other: each of the others gets one.

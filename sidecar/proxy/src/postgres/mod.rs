@@ -2,6 +2,7 @@
 
 mod backend_state;
 mod client_handshake;
+mod limit_errors;
 mod opening;
 mod pool_key;
 mod protocol;

@@ -16,15 +16,18 @@ use foldhash::HashMap;
 
 use super::backend_state::{BackendState, Greeting, ResetContext};
 use super::client_handshake::{ClientHandshake, CredentialStore};
+use super::limit_errors;
 use super::pool_key::PostgresKey;
 use super::recent_logins::RecentLogins;
 use super::session::ClientSession;
 use super::startup_request::{StartupRequest, cannot_fail};
 use crate::client_auth::ClientAuth;
+use crate::exceeded::Exceeded;
 use crate::fingerprint::Fingerprint;
+use crate::group_limits::GroupKind;
 use crate::protocol::{
-    AcquiredState, CancelBy, CancelToken, CommandOutcome, ConnectPlan, PoolKey, Pooling, Protocol,
-    ProtocolCommand, ResetNeed, ResetPolicy, SessionResult, StartFailed, remember,
+    AcquiredState, CancelBy, CancelPlan, CancelToken, CommandOutcome, ConnectPlan, PoolKey, Pooling,
+    Protocol, ProtocolCommand, ResetNeed, ResetPolicy, SessionResult, StartFailed, remember,
 };
 use crate::random::RandomBytes;
 use crate::refusal::Refusal;
@@ -273,16 +276,25 @@ impl Protocol for Postgres {
         })
     }
 
-    fn cancel_plan(&self, backend: &BackendState) -> Option<ConnectPlan> {
+    fn cancel_plan(&self, _: &PostgresKey, backend: &BackendState) -> Option<CancelPlan> {
         let (process_id, key) = backend.cancel.clone()?;
         let user = self.default_keys.first()?.user();
         // A cancel request needs no login.
         let login = self.login_as(user, Secret::new(Vec::new()), None);
         let machine = PostgresConnect::cancelling(Arc::clone(&login), process_id, key);
-        Some(ConnectPlan {
+        let connect = ConnectPlan {
             login: session::Login::Postgres(login),
             machine: session::Connect::Postgres(machine),
-        })
+        };
+        Some(CancelPlan { connect, commands: Vec::new() })
+    }
+
+    fn too_many_clients(&self, kind: GroupKind, name: &str, limit: usize) -> Refusal {
+        limit_errors::too_many_clients(kind, name, limit)
+    }
+
+    fn timed_out(&self, exceeded: Exceeded) -> Option<Refusal> {
+        Some(limit_errors::timed_out(exceeded))
     }
 
     fn backend_state(&mut self, key: &PostgresKey, info: ServerInfo) -> Option<BackendState> {

@@ -10,12 +10,14 @@ use ciphertoll_wire::postgres::{Error, Parameters, Severity, TextEncoding, Trans
 use ciphertoll_wire::relay::Departure;
 
 use super::backend_state::{BackendState, Greeting, ResetContext};
+use super::limit_errors;
 use super::opening::{CommandPurpose, Opening};
 use super::startup_request::StartupRequest;
 use super::transaction_pooling::{CUSTOM_SETTING, TransactionPooling};
+use crate::exceeded::Exceeded;
 use crate::protocol::{
     AcquiredState, CancelToken, Detached, FromClient, FromServer, PinState, ProtocolSession, Release,
-    SessionPhase, SessionResult, SettingsResult, StartFailed,
+    SessionPhase, SessionProgress, SessionResult, SettingsResult, StartFailed,
 };
 use crate::refusal::Refusal;
 
@@ -322,6 +324,16 @@ impl ProtocolSession for ClientSession {
         }
         let owes_failure = self.pooled.as_ref().is_some_and(|pooled| pooled.follower.owes_failure());
         if owes_failure { Departure::WhenAnswered } else { self.relay.departure() }
+    }
+
+    fn progress(&self) -> SessionProgress {
+        self.relay.progress()
+    }
+
+    fn announce(&self, exceeded: Exceeded, out: &mut Vec<u8>) {
+        if self.relay.between_answers() {
+            limit_errors::write_reason(exceeded, out);
+        }
     }
 
     fn can_send_error(&self) -> bool {

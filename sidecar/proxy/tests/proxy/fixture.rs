@@ -213,10 +213,8 @@ impl Proxy {
     /// A client connection at the level of messages, which has sent its startup message.
     pub(crate) fn raw(&self, settings: &[(&str, &str)]) -> RawClient {
         let mut raw = self.raw_silent();
-        let mut parameters = vec![("user", self.user.as_str())];
-        if !settings.iter().any(|(name, _)| *name == "database") {
-            parameters.push(("database", &self.database));
-        }
+        let mut parameters = vec![("user", self.user.as_str()), ("database", self.database.as_str())];
+        parameters.retain(|(name, _)| !settings.iter().any(|(set, _)| set == name));
         parameters.extend(settings);
         let mut bytes = Vec::new();
         postgres::startup::encode_startup(&mut bytes, &parameters).expect("a start-up");

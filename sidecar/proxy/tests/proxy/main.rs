@@ -24,8 +24,10 @@ mod reloads;
 mod reset_leaks;
 mod server;
 mod server_behaviour;
+mod shares;
 mod stalls;
 mod threads;
+mod times;
 mod topics;
 mod transactions;
 mod upgrades;
@@ -63,6 +65,8 @@ fn postgres() -> Vec<Trial> {
         Topic::new("faults", SESSION, &faults::CASES),
         Topic::new("faults", SESSION, &stalls::CASES),
         Topic::new("faults", SESSION, &limits::CASES),
+        Topic::new("shares", BOTH, &shares::CASES),
+        Topic::new("times", BOTH, &times::CASES),
         Topic::new("transactions", TRANSACTION, &transactions::CASES),
         Topic::new("transactions", TRANSACTION, &parked::CASES),
         Topic::new("transactions", TRANSACTION, &meanings::CASES),

@@ -22,7 +22,11 @@ pub(crate) const CASES: [Case; 5] = [
 ];
 
 /// Cases that also run on two threads: those of the shared pool, of its limits, of cancel requests, and of upgrades.
-pub(crate) const ALSO_ON_TWO: [&str; 16] = [
+pub(crate) const ALSO_ON_TWO: [&str; 20] = [
+    "a command that takes too long is cancelled, and its connection goes on",
+    "a transaction that takes too long ends with its client",
+    "a user that waits is served before a user that floods the pool",
+    "a user or a database has no more clients than permitted",
     "a cancel request hits the right command",
     "a late cancel request hits no other client",
     "a waiting command is cancelled",

@@ -3,6 +3,7 @@
 //! connection. Only the first bytes of a payload are read, if they decide how the response continues.
 
 mod following;
+mod progress;
 
 use std::collections::VecDeque;
 

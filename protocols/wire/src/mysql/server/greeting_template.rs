@@ -89,6 +89,11 @@ impl GreetingTemplate {
         if offered.is_extended() { offered.without(Capabilities::LONG_PASSWORD) } else { offered }
     }
 
+    /// The server's version, as sent.
+    pub fn version(&self) -> &[u8] {
+        &self.version
+    }
+
     /// The plugin with which clients start.
     pub fn plugin(&self) -> Plugin {
         self.plugin

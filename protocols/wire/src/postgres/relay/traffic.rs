@@ -30,7 +30,7 @@ use crate::{
         server::{write_parameter_status, write_ready_for_query},
         sql::effects::Remains,
     },
-    relay::{Departure, Goodbye, Vacate},
+    relay::{Departure, Goodbye, SessionProgress, Vacate},
 };
 
 /// A process ID in a message.
@@ -417,6 +417,20 @@ impl PostgresRelay {
         self.outlook() == Outlook::CleanUnlessMore
             && self.client_framer.is_between_messages()
             && self.server_framer.is_between_messages()
+    }
+
+    pub fn progress(&self) -> SessionProgress {
+        let is_within =
+            !self.client_framer.is_between_messages() || !self.server_framer.is_between_messages();
+        match self.outlook() {
+            Outlook::Unknown(_) => SessionProgress::Unknown,
+            Outlook::Owed | Outlook::Unfinished => SessionProgress::Busy,
+            Outlook::Clean | Outlook::CleanUnlessMore if is_within => SessionProgress::Busy,
+            Outlook::Clean | Outlook::CleanUnlessMore => match self.model.transaction() {
+                TransactionStatus::Idle => SessionProgress::Idle,
+                _ => SessionProgress::InTransaction,
+            },
+        }
     }
 
     /// What happens if the client sends nothing more.

@@ -16,8 +16,10 @@ mod random_clients;
 mod raw;
 mod reloads;
 mod reset_leaks;
+mod shares;
 mod statements;
 mod threads;
+mod times;
 mod tools;
 mod transactions;
 
@@ -65,6 +67,8 @@ fn of_server(level: &ServerLevel) -> Vec<Trial> {
         Topic::new("authentication", BOTH, &reloads::CASES),
         Topic::new("authentication", SESSION, &limits::CASES),
         Topic::new("authentication", SESSION, &faults::CASES),
+        Topic::new("shares", BOTH, &shares::CASES),
+        Topic::new("times", BOTH, &times::CASES),
         Topic::new("transactions", TRANSACTION, &transactions::CASES),
         Topic::new("transactions", TRANSACTION, &statements::OF_TRANSACTIONS),
         Topic::new("transactions", TRANSACTION, &parked::CASES),

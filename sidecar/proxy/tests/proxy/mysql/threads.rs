@@ -13,7 +13,9 @@ pub(crate) const CASES: [Case; 2] = [
 ];
 
 /// Cases that also run on two threads: those of the shared pool, of its limits, of KILL, and of upgrades.
-pub(crate) const ALSO_ON_TWO: [&str; 15] = [
+pub(crate) const ALSO_ON_TWO: [&str; 17] = [
+    "a command that takes too long is cancelled, and its connection goes on",
+    "a user that waits is served before one that floods the pool",
     "a KILL hits the right command",
     "a KILL among other statements hits the right command",
     "a KILL reaches clients in every state",
