@@ -13,12 +13,12 @@ use std::time::{Duration, Instant};
 
 use ciphertoll_net::{Channel, Error, Listener, Reactor, Readiness, Received, Sent, Trigger, WatchedEvents};
 
-use crate::engine::{ControlHandle, Health, NoAnswer};
+use crate::engine::{Health, NoAnswer};
 use crate::metrics::render;
-use crate::protocol::Protocol;
+use crate::running::{RunningServer, health};
 use crate::settings::ListenAddress;
 use crate::slab::{Id, Slab};
-use crate::status::Status;
+use crate::status::ProxyStatus;
 
 const LISTENER: usize = 0;
 /// Connections at a time; further ones are closed.
@@ -34,11 +34,11 @@ const MAX_RESPONSE_BYTES: u64 = 16 << 20;
 /// Only processes of the proxy's own user may connect.
 const MODE: u32 = 0o600;
 
-pub struct AdminServer<P: Protocol> {
+pub struct AdminServer {
     listener: Listener,
     configured: ListenAddress,
     reactor: Reactor,
-    control: ControlHandle<P>,
+    servers: Vec<RunningServer>,
     connections: Slab<HttpConnection>,
 }
 
@@ -83,11 +83,11 @@ const TEXT: &str = "text/plain; charset=utf-8";
 const JSON: &str = "application/json";
 const PROMETHEUS: &str = "text/plain; version=0.0.4; charset=utf-8";
 
-impl<P: Protocol> AdminServer<P> {
+impl AdminServer {
     /// Opens the socket, unless it was inherited.
     pub fn listen(
         address: &ListenAddress,
-        control: ControlHandle<P>,
+        servers: Vec<RunningServer>,
         inherited: Option<OwnedFd>,
     ) -> Result<Self, Error> {
         let listener = match (address, inherited) {
@@ -98,7 +98,7 @@ impl<P: Protocol> AdminServer<P> {
         };
         let reactor = Reactor::new()?;
         reactor.register_listener(&listener, LISTENER, Trigger::Edge)?;
-        Ok(Self { listener, configured: address.clone(), reactor, control, connections: Slab::default() })
+        Ok(Self { listener, configured: address.clone(), reactor, servers, connections: Slab::default() })
     }
 
     /// The address that it listens on.
@@ -170,7 +170,7 @@ impl<P: Protocol> AdminServer<P> {
                 Ok(None) => false,
                 Ok(Some(request)) => {
                     let response =
-                        request.map_or_else(|refusal| refusal, |path| respond(&path, &self.control));
+                        request.map_or_else(|refusal| refusal, |path| respond(&path, &self.servers));
                     *state = RequestState::Responding;
                     response.write(channel.output());
                     !matches!(channel.send(), Ok(Sent::Blocked))
@@ -239,24 +239,28 @@ fn parse(bytes: &[u8]) -> Option<Result<String, HttpResponse>> {
     }
 }
 
-fn respond<P: Protocol>(path: &str, control: &ControlHandle<P>) -> HttpResponse {
+fn respond(path: &str, servers: &[RunningServer]) -> HttpResponse {
+    let statuses = || servers.iter().map(RunningServer::status).collect::<Result<Vec<_>, _>>();
     let response = match path {
-        "/metrics" => control.status().map(|status| HttpResponse {
-            status: "200 OK",
-            content_type: PROMETHEUS,
-            body: render(control.metrics(), &status),
+        "/metrics" => statuses().map(|statuses| {
+            let metrics = servers.iter().map(|server| server.control.metrics());
+            let body = render(&metrics.zip(&statuses).collect::<Vec<_>>());
+            HttpResponse { status: "200 OK", content_type: PROMETHEUS, body }
         }),
-        "/status" => control.status().map(|status| HttpResponse {
-            status: "200 OK",
-            content_type: JSON,
-            body: serde_json::to_string(&status).unwrap_or_default() + "\n",
+        "/status" => statuses().map(|statuses| {
+            let body = serde_json::to_string(&ProxyStatus::from(statuses)).unwrap_or_default() + "\n";
+            HttpResponse { status: "200 OK", content_type: JSON, body }
         }),
-        "/healthz" => control.health().map(|health| match health {
-            Health::Well => HttpResponse::text("200 OK", "ok\n"),
-            Health::NoServer => {
-                HttpResponse::text("503 Service Unavailable", "no server connection is open\n")
+        "/healthz" => health(servers).map(|(health, names)| {
+            let named = if names.is_empty() { String::new() } else { format!(" ({})", names.join(", ")) };
+            match health {
+                Health::Well => HttpResponse::text("200 OK", "ok\n"),
+                Health::NoServer => HttpResponse::text(
+                    "503 Service Unavailable",
+                    &format!("no server connection is open{named}\n"),
+                ),
+                Health::Stopping => HttpResponse::text("503 Service Unavailable", "the proxy is stopping\n"),
             }
-            Health::Stopping => HttpResponse::text("503 Service Unavailable", "the proxy is stopping\n"),
         }),
         _ => Ok(HttpResponse::text("404 Not Found", "available paths: /metrics, /status, /healthz\n")),
     };
@@ -293,7 +297,7 @@ pub enum StatusError {
     Refused { address: ListenAddress, reason: String },
 }
 
-pub fn read_status(address: &ListenAddress) -> Result<Status, StatusError> {
+pub fn read_status(address: &ListenAddress) -> Result<ProxyStatus, StatusError> {
     let unreachable = |source| StatusError::Unreachable { address: address.clone(), source };
     let bytes = exchange(address).map_err(unreachable)?;
     let not_a_proxy = || StatusError::NotAProxy(address.clone());

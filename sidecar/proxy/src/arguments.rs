@@ -3,7 +3,8 @@
 use std::ffi::OsString;
 use std::path::PathBuf;
 
-use ciphertoll_proxy::{Config, ConfigError, ListenAddress, Resolved};
+use ciphertoll_proxy::{Config, ConfigError, ConfigFile, ListenAddress, ResolvedServers};
+use clap::parser::ValueSource;
 use clap::{ArgMatches, CommandFactory, Error, FromArgMatches, Parser, Subcommand};
 use clap_complete::Shell;
 
@@ -78,13 +79,25 @@ impl CommandLine {
     }
 
     /// Reads the configuration file anew at each call.
-    pub(crate) fn load(&self) -> Result<Resolved, ConfigError> {
+    pub(crate) fn load(&self) -> Result<ResolvedServers, ConfigError> {
         let Arguments { config, settings, .. } = &self.arguments;
-        let Some(path) = config else { return settings.resolve() };
-        let mut config = Config::read(path)?;
-        // Fails only for matches of another command line.
-        let _ = config.update_from_arg_matches(&self.matches);
-        config.resolve()
+        let Some(path) = config else { return ConfigFile::from(settings.clone()).resolve() };
+        let mut file = ConfigFile::read(path)?;
+        if file.has_names() {
+            let given = |flag: &&str| self.matches.value_source(flag) == Some(ValueSource::CommandLine);
+            if let Some(flag) = ["listen", "server"].into_iter().find(given) {
+                return Err(ConfigError::SeveralServers(flag));
+            }
+        }
+        for (_, config) in &mut file.servers {
+            // Fails only for matches of another command line.
+            let _ = config.update_from_arg_matches(&self.matches);
+        }
+        if let Some((_, config)) = file.servers.first() {
+            // Flags of the whole process.
+            (file.admin, file.log) = (config.admin.clone(), config.log.clone());
+        }
+        file.resolve()
     }
 }
 

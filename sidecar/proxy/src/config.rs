@@ -1,8 +1,6 @@
 //! The configuration: file and flags, and the settings they resolve to.
 
 use std::collections::HashSet;
-use std::fs::File;
-use std::io::Read;
 use std::num::{NonZeroU32, NonZeroUsize};
 use std::path::{Path, PathBuf};
 
@@ -31,9 +29,8 @@ pub use error::ConfigError;
 pub use schema::json_schema;
 use sections::at_least_one;
 pub use sections::{LimitsSection, LogSection, UserSection};
+pub use servers::{ConfigFile, ResolvedServer, ResolvedServers, ServerName};
 
-/// Far larger than any configuration.
-const MAX_FILE_BYTES: u64 = 1 << 20;
 /// MySQL clients offer no ALPN; a client that offers another protocol is refused.
 const MYSQL_ALPN: &[u8] = b"mysql";
 /// Minimum similarity of a key that is suggested for an unknown one.
@@ -177,22 +174,11 @@ pub struct MissingPassword {
 }
 
 impl Config {
-    /// Reads a file. Relative paths of password files start at its directory.
-    pub fn read(path: &Path) -> Result<Self, ConfigError> {
-        let unreadable = |source| ConfigError::Unreadable { path: path.to_owned(), source };
-        let wrong = |reason| ConfigError::File { path: path.to_owned(), reason };
-        let mut text = String::new();
-        let file = File::open(path).map_err(unreadable)?;
-        file.take(MAX_FILE_BYTES + 1).read_to_string(&mut text).map_err(unreadable)?;
-        if text.len() as u64 > MAX_FILE_BYTES {
-            return Err(wrong(format!("the file is longer than {MAX_FILE_BYTES} bytes")));
-        }
-        let mut config = Self::from_toml(&text).map_err(wrong)?;
-        let directory = path.parent().unwrap_or(Path::new(""));
-        for file in config.user.iter_mut().filter_map(|user| user.password_file.as_mut()) {
+    /// Relative paths of password files start at this directory.
+    fn start_paths_at(&mut self, directory: &Path) {
+        for file in self.user.iter_mut().filter_map(|user| user.password_file.as_mut()) {
             *file = directory.join(&*file);
         }
-        Ok(config)
     }
 
     /// Parses TOML. An error is one line.
@@ -442,6 +428,7 @@ mod error;
 mod listen_addresses;
 mod schema;
 mod sections;
+mod servers;
 
 #[cfg(test)]
 mod tests;

@@ -11,7 +11,8 @@
 //!   without I/O.
 //! - [`Workers`] move the bytes, each with one readiness loop.
 //! - [`Config`] reads the settings, [`AdminServer`] serves status and metrics, [`Reloader`] applies new
-//!   settings. The last two have a thread each and reach the workers through a [`ControlHandle`].
+//!   settings. The last two have a thread each and reach the workers of each [`RunningServer`] through its
+//!   [`ServerControl`].
 //!
 //! # Where to change what
 //!
@@ -62,6 +63,7 @@ mod protocol;
 mod random;
 mod refusal;
 mod reloader;
+mod running;
 mod settings;
 mod slab;
 mod status;
@@ -72,10 +74,13 @@ mod url;
 pub use admin::{AdminServer, AdminSocket, SocketFile, StatusError, read_status};
 pub use client_auth::{ClientAuth, TlsState};
 pub use config::{
-    Config, ConfigError, LimitsSection, LogSection, MissingPassword, Resolved, UserSection, json_schema,
+    Config, ConfigError, ConfigFile, LimitsSection, LogSection, MissingPassword, Resolved, ResolvedServer,
+    ResolvedServers, ServerName, UserSection, json_schema,
 };
 pub use duration::{DurationError, HumanDuration};
-pub use engine::{ControlHandle, Health, NoAnswer, PreparedSettings, SignalTask, Workers};
+pub use engine::{
+    ApplySettings, Health, NoAnswer, PreparedSettings, ServerControl, ServerWorkers, SignalTask, Workers,
+};
 pub use fingerprint::Fingerprint;
 pub use inheritance::Inheritance;
 pub use log::{Format, Level, Log};
@@ -88,12 +93,14 @@ pub use postgres::Postgres;
 pub use protocol::{HandshakeStep, Protocol};
 pub use refusal::Refusal;
 pub use reloader::Reloader;
+pub use running::RunningServer;
 pub use settings::{
     AllowedUids, DatabaseUser, Limits, ListenAddress, ListenError, Pooling, ScramIterations, Settings,
     StartError, UnixAuth,
 };
 pub use status::{
-    CertificateStatus, ClientStates, PoolStatus, Status, StatusCounters, StatusLimits, ThreadStatus,
+    CertificateStatus, ClientStates, PoolStatus, ProxyStatus, Status, StatusCounters, StatusLimits,
+    ThreadStatus,
 };
 pub use upgrade::{HandoverLock, Upgrader};
 pub use upstream::{CertificateExpiry, Upstream};

@@ -152,22 +152,39 @@ const REASONS: [(&str, &str); 10] = [
     ("the limit of server connections was lowered", "surplus"),
 ];
 
-pub(crate) fn render(metrics: &Metrics, status: &Status) -> String {
+/// The metrics of servers. Those of several have their server's name as a label.
+pub(crate) fn render(servers: &[(&Metrics, &Status)]) -> String {
     let mut text = Exposition::default();
-    text.family("build_info", "gauge", "Always 1.");
-    text.sample(&[("version", &status.version)], 1);
-    text.gauge("start_time_seconds", "Start time of the proxy in seconds since 1970.", status.started_unix_s);
-    text.gauge("draining", "Whether the proxy is stopping.", u8::from(status.draining));
-    text.gauge("threads", "Number of worker threads.", status.threads.len());
-    write_clients(&mut text, metrics, status);
-    write_servers(&mut text, metrics, status);
-    let reloads = [("done", &metrics.reloads), ("failed", &metrics.reloads_failed)];
-    text.counters("reloads_total", "Reloads of the settings.", "outcome", values(reloads));
+    for (metrics, status) in servers {
+        text.server.clone_from(&status.name);
+        write_server(&mut text, metrics, status);
+    }
+    // Of the whole process.
+    text.server = None;
+    if let Some((_, status)) = servers.first() {
+        text.family("build_info", "gauge", "Always 1.");
+        text.sample(&[("version", &status.version)], 1);
+        text.gauge(
+            "start_time_seconds",
+            "Start time of the proxy in seconds since 1970.",
+            status.started_unix_s,
+        );
+    }
     text.counter(
         "log_lines_dropped_total",
         "Log lines dropped because stderr was not read in time.",
         Log::dropped(),
     );
+    text.finish()
+}
+
+fn write_server(text: &mut Exposition, metrics: &Metrics, status: &Status) {
+    text.gauge("draining", "Whether the proxy is stopping.", u8::from(status.draining));
+    text.gauge("threads", "Number of worker threads.", status.threads.len());
+    write_clients(text, metrics, status);
+    write_servers(text, metrics, status);
+    let reloads = [("done", &metrics.reloads), ("failed", &metrics.reloads_failed)];
+    text.counters("reloads_total", "Reloads of the settings.", "outcome", values(reloads));
     text.family(
         "certificate_expiry_timestamp_seconds",
         "gauge",
@@ -176,7 +193,6 @@ pub(crate) fn render(metrics: &Metrics, status: &Status) -> String {
     for certificate in &status.certificates {
         text.sample(&[("file", &certificate.file)], certificate.expires_unix_s);
     }
-    text.0
 }
 
 fn write_clients(text: &mut Exposition, metrics: &Metrics, status: &Status) {
@@ -264,11 +280,26 @@ fn values<const N: usize>(counters: [(&'static str, &Counter); N]) -> [(&'static
     counters.map(|(label, counter)| (label, counter.get()))
 }
 
-/// The output, and the metric family of the next samples.
+/// The output by metric families: the samples of a family follow each other.
 #[derive(Default)]
-struct Exposition(String, &'static str);
+struct Exposition {
+    families: Vec<Family>,
+    /// The family of the next samples.
+    current: usize,
+    /// The server of the next samples, if there are several.
+    server: Option<String>,
+}
+
+struct Family {
+    name: &'static str,
+    text: String,
+}
 
 impl Exposition {
+    fn finish(self) -> String {
+        self.families.into_iter().map(|family| family.text).collect()
+    }
+
     fn gauge(&mut self, name: &'static str, help: &str, value: impl Display) {
         self.family(name, "gauge", help);
         self.sample(&[], value);
@@ -293,20 +324,29 @@ impl Exposition {
     }
 
     fn family(&mut self, name: &'static str, kind: &str, help: &str) {
-        self.1 = name;
-        // Writing to a string cannot fail.
-        let _ = write!(self.0, "# HELP {PREFIX}{name} {help}\n# TYPE {PREFIX}{name} {kind}\n");
+        let known = self.families.iter().position(|family| family.name == name);
+        self.current = known.unwrap_or_else(|| {
+            let text = format!("# HELP {PREFIX}{name} {help}\n# TYPE {PREFIX}{name} {kind}\n");
+            self.families.push(Family { name, text });
+            self.families.len() - 1
+        });
     }
 
     fn sample(&mut self, labels: &[(&str, &dyn Display)], value: impl Display) {
-        self.named(self.1, labels, value);
+        if let Some(Family { name, .. }) = self.families.get(self.current) {
+            self.named(name, labels, value);
+        }
     }
 
     fn named(&mut self, name: &str, labels: &[(&str, &dyn Display)], value: impl Display) {
-        let label = |(name, value): &(&str, &dyn Display)| format!("{name}=\"{}\"", escaped(value));
-        let labels: Vec<String> = labels.iter().map(label).collect();
+        let label = |(name, value): (&str, &dyn Display)| format!("{name}=\"{}\"", escaped(value));
+        let server = self.server.as_ref().map(|server| label(("server_name", server)));
+        let labels: Vec<String> = server.into_iter().chain(labels.iter().copied().map(label)).collect();
         let labels = if labels.is_empty() { String::new() } else { format!("{{{}}}", labels.join(",")) };
-        let _ = writeln!(self.0, "{PREFIX}{name}{labels} {value}");
+        if let Some(Family { text, .. }) = self.families.get_mut(self.current) {
+            // Writing to a string cannot fail.
+            let _ = writeln!(text, "{PREFIX}{name}{labels} {value}");
+        }
     }
 }
 

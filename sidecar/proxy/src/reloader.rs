@@ -4,75 +4,102 @@ use std::fs::{Permissions, set_permissions};
 use std::os::unix::fs::PermissionsExt;
 use std::sync::Arc;
 
-use crate::config::{ConfigError, Resolved};
-use crate::engine::{ControlHandle, PreparedSettings};
+use crate::config::{ConfigError, ResolvedServer, ResolvedServers, ServerName};
 use crate::log::{Level, Log};
 use crate::notify::Notifier;
-use crate::protocol::Protocol;
-use crate::settings::{ListenAddress, Settings};
+use crate::running::RunningServer;
+use crate::settings::{AllowedUids, ListenAddress, Settings};
 
-pub struct Reloader<P: Protocol> {
-    pub control: ControlHandle<P>,
+pub struct Reloader {
+    /// In the order of the settings.
+    pub servers: Vec<RunningServer>,
     pub notifier: Notifier,
     /// Each reload replaces it by a log with the new settings.
     pub log: Log,
     /// The settings of the start: some of them cannot change while a proxy runs.
-    pub started_with: Arc<Resolved>,
+    pub started_with: Arc<ResolvedServers>,
 }
 
-impl<P: Protocol> Reloader<P> {
+impl Reloader {
     /// Reloads the settings by `load`.
-    pub fn reload(&mut self, load: impl Fn() -> Result<Resolved, ConfigError>) {
+    pub fn reload(&mut self, load: impl Fn() -> Result<ResolvedServers, ConfigError>) {
         self.notifier.reloading();
         let reloaded = load().map_err(Into::into).and_then(|resolved| self.apply(resolved));
-        let metrics = self.control.metrics();
+        let metrics = self.servers.iter().map(|server| server.control.metrics());
         match reloaded {
             Ok(log) => {
-                metrics.reloads.increment();
+                metrics.for_each(|metrics| metrics.reloads.increment());
                 self.log = log;
                 log.event(Level::Info, "reloaded", &[]);
             }
             Err(error) => {
-                metrics.reloads_failed.increment();
+                metrics.for_each(|metrics| metrics.reloads_failed.increment());
                 self.log.event(Level::Warn, "reload-failed", &[("reason", &error)]);
             }
         }
         self.notifier.ready();
     }
 
-    /// If it fails, the old settings stay in force.
-    fn apply(&self, resolved: Resolved) -> Result<Log, Box<dyn std::error::Error>> {
-        let Resolved { settings, admin, log, .. } = resolved;
-        let fixed = &self.started_with.settings;
+    /// If it fails, the old settings stay in force, for all servers.
+    fn apply(&self, new: ResolvedServers) -> Result<Log, Box<dyn std::error::Error>> {
+        let names = |servers: &ResolvedServers| {
+            let names =
+                servers.servers.iter().map(|server| server.name.as_ref().map_or("", ServerName::as_str));
+            names.collect::<Vec<_>>().join(", ")
+        };
+        let (fixed, changed) = (names(&self.started_with), names(&new));
+        if fixed != changed {
+            let servers = if fixed.is_empty() { "one without a name" } else { &fixed };
+            return Err(format!("the servers stay {servers} until the proxy is restarted").into());
+        }
+        if new.admin != self.started_with.admin {
+            ignored(self.log, "admin");
+        }
+        let log = new.log;
+        let mut settings = Vec::new();
+        for (old, new) in self.started_with.servers.iter().zip(new.servers) {
+            let log = new.log(log);
+            settings.push((self.settings(old, new.resolved.settings)?, log));
+        }
+        let mut prepared = Vec::new();
+        for (server, (settings, log)) in self.servers.iter().zip(&settings) {
+            prepared.push(server.control.prepare(settings, *log)?);
+        }
+        for apply in prepared {
+            apply()?;
+        }
+        for (settings, _) in &settings {
+            self.set_socket_mode(&settings.listen, &settings.allowed_uids);
+        }
+        Ok(log)
+    }
+
+    /// The new settings of a server, with the old ones in place of those that cannot change.
+    fn settings(&self, old: &ResolvedServer, settings: Settings) -> Result<Settings, String> {
+        let fixed = &old.resolved.settings;
         let server = &fixed.server.address;
         if settings.server.address != *server {
-            return Err(format!("the server stays {server} until the proxy is restarted").into());
+            return Err(format!("the server stays {server} until the proxy is restarted"));
         }
         for (what, same) in [
             ("listen", settings.listen == fixed.listen),
-            ("admin", admin == self.started_with.admin),
             ("mode", settings.pooling == fixed.pooling),
             ("reset", settings.reset == fixed.reset),
             ("threads", settings.threads == fixed.threads),
         ] {
             if !same {
-                let reason = "it changes only with a restart";
-                self.log.event(Level::Warn, "reload-ignored", &[("setting", &what), ("reason", &reason)]);
+                ignored(old.log(self.log), what);
             }
         }
         let (pooling, reset) = (fixed.pooling, fixed.reset);
-        let settings = Settings { listen: fixed.listen.clone(), pooling, reset, ..settings };
-        let prepared = PreparedSettings::new(&settings, log)?;
-        self.control.apply_settings(&prepared)?;
-        self.set_socket_mode(settings.allowed_uids.mode());
-        Ok(log)
+        Ok(Settings { listen: fixed.listen.clone(), pooling, reset, ..settings })
     }
 
     /// The mode of the socket files follows the allowed UIDs.
-    fn set_socket_mode(&self, mode: u32) {
-        for address in &self.started_with.settings.listen {
+    fn set_socket_mode(&self, listen: &[ListenAddress], uids: &AllowedUids) {
+        for address in listen {
             if let ListenAddress::Unix(path) = address
-                && let Err(error) = set_permissions(path, Permissions::from_mode(mode))
+                && let Err(error) = set_permissions(path, Permissions::from_mode(uids.mode()))
             {
                 let path = path.display();
                 let fields: [(&str, &dyn std::fmt::Display); 2] = [("socket", &path), ("reason", &error)];
@@ -80,4 +107,9 @@ impl<P: Protocol> Reloader<P> {
             }
         }
     }
+}
+
+fn ignored(log: Log, setting: &str) {
+    let reason = "it changes only with a restart";
+    log.event(Level::Warn, "reload-ignored", &[("setting", &setting), ("reason", &reason)]);
 }

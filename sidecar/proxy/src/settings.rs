@@ -248,6 +248,11 @@ impl ListenAddress {
         ))
     }
 
+    /// Whether the kernel chooses the port.
+    pub(crate) fn is_any_port(&self) -> bool {
+        matches!(self, Self::Tcp(address) if address.port() == 0)
+    }
+
     /// Whether only processes on this machine can connect.
     pub fn is_local(&self) -> bool {
         match self {

@@ -5,8 +5,20 @@ use std::fmt::{self, Display};
 
 use serde::{Deserialize, Serialize};
 
+/// The status of a process: that of its only server, or of several with names.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(untagged)]
+pub enum ProxyStatus {
+    Several { servers: Vec<Status> },
+    One(Box<Status>),
+}
+
+/// The status of the connections to one server.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Status {
+    /// Of several servers.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub name: Option<String>,
     pub version: String,
     pub server: String,
     /// Start time in seconds since 1970.
@@ -93,6 +105,35 @@ pub struct CertificateStatus {
     pub file: String,
     /// When the first of them expires, in seconds since 1970.
     pub expires_unix_s: i64,
+}
+
+impl From<Vec<Status>> for ProxyStatus {
+    fn from(mut servers: Vec<Status>) -> Self {
+        match servers.pop() {
+            Some(only) if servers.is_empty() && only.name.is_none() => Self::One(Box::new(only)),
+            last => Self::Several { servers: servers.into_iter().chain(last).collect() },
+        }
+    }
+}
+
+impl Display for ProxyStatus {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::One(status) => status.fmt(out),
+            Self::Several { servers } => {
+                for (at, status) in servers.iter().enumerate() {
+                    let blank = if at == 0 { "" } else { "\n" };
+                    writeln!(
+                        out,
+                        "{blank}server              {}",
+                        status.name.as_deref().unwrap_or_default()
+                    )?;
+                    status.fmt(out)?;
+                }
+                Ok(())
+            }
+        }
+    }
 }
 
 impl Status {
@@ -303,5 +344,23 @@ pub(crate) mod tests {
     fn the_status_is_read_back_from_json() {
         let json = serde_json::to_string(&example()).unwrap();
         assert_eq!(serde_json::from_str::<Status>(&json).unwrap(), example());
+    }
+
+    #[test]
+    fn one_server_has_no_name_and_several_are_a_list() {
+        let named = |name: &str| Status { name: Some(name.to_owned()), ..example() };
+        let one = ProxyStatus::from(vec![example()]);
+        assert_eq!(serde_json::to_string(&one).unwrap(), serde_json::to_string(&example()).unwrap());
+        let two = ProxyStatus::from(vec![named("orders"), named("users")]);
+        for status in [one, two.clone(), ProxyStatus::from(vec![named("orders")])] {
+            let json = serde_json::to_string(&status).unwrap();
+            assert_eq!(serde_json::from_str::<ProxyStatus>(&json).unwrap(), status);
+        }
+        let text = two.to_string();
+        assert!(
+            text.starts_with("server              orders\nciphertoll-proxy 1.2.3 to db:5432\n"),
+            "{text}"
+        );
+        assert!(text.contains("\n\nserver              users\n"), "{text}");
     }
 }

@@ -58,4 +58,10 @@ pub enum ConfigError {
     NotScram(&'static str),
     #[error(transparent)]
     Password(#[from] PasswordError),
+    #[error("two servers listen on {0}, or a server and admin do")]
+    TwoListeners(ListenAddress),
+    #[error("--{0} is for one server: the file has [[server]]")]
+    SeveralServers(&'static str),
+    #[error("server \"{name}\": {source}")]
+    OfServer { name: String, source: Box<Self> },
 }

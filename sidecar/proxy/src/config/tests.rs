@@ -201,7 +201,8 @@ fn password_files_are_relative_to_the_configuration_file() {
     let password = directory.path().join("app.password");
     fs::write(&password, "hunter2\n").unwrap();
     set_permissions(&password, Permissions::from_mode(0o600)).unwrap();
-    let resolved = Config::read(&path).unwrap().resolve().unwrap();
+    let ResolvedServer { resolved, .. } =
+        ConfigFile::read(&path).unwrap().resolve().unwrap().servers.remove(0);
     let [user] = resolved.settings.users.as_slice() else { panic!("one user") };
     assert_eq!((user.database.as_deref(), user.password.expose()), (Some("till"), &b"hunter2"[..]));
     assert!(!resolved.effective.to_toml().contains("hunter2"));

@@ -8,8 +8,10 @@ use std::time::{Duration, Instant};
 
 use super::control_request::{ControlRequest, HandedOver, Health, PreparedSettings};
 use super::mailbox::{Mailbox, WorkerMessage};
+use crate::log::Log;
 use crate::metrics::Metrics;
 use crate::protocol::Protocol;
+use crate::settings::{Settings, StartError};
 use crate::status::Status;
 
 /// A turn of a worker takes less than a millisecond: a status request fails soon if a worker is stuck.
@@ -18,52 +20,72 @@ const STATUS_TIMEOUT: Duration = Duration::from_secs(2);
 const RELOAD_TIMEOUT: Duration = Duration::from_secs(15);
 
 #[derive(Clone)]
-pub struct ControlHandle<P: Protocol> {
+pub(super) struct ControlHandle<P: Protocol> {
     pub(super) mailboxes: Arc<[Mailbox<P>]>,
     pub(super) metrics: Arc<Metrics>,
 }
+
+/// The running workers of one server, whatever its protocol.
+pub trait ServerControl: Send + Sync {
+    /// The status of all workers, collected one after another.
+    fn status(&self) -> Result<Status, NoAnswer>;
+
+    /// Whether new clients would be served. If that is not known, a connection is opened to find out.
+    fn health(&self) -> Result<Health, NoAnswer>;
+
+    /// Checks settings and reads their files. What is returned applies them, for new clients and new server connections.
+    fn prepare(&self, settings: &Settings, log: Log) -> Result<ApplySettings<'_>, StartError>;
+
+    /// Other handles of the listening sockets, in the order of the settings. They must not be kept: a socket listens
+    /// until its last handle is closed.
+    fn sockets(&self) -> Result<Vec<OwnedFd>, NoAnswer>;
+
+    /// Accepts no more clients, because another process has the listening sockets now. The workers end when their last
+    /// client has left. If a worker does not answer, others may have given their sockets away.
+    fn hand_over(&self) -> Result<HandedOver, NoAnswer>;
+
+    fn metrics(&self) -> &Metrics;
+}
+
+pub type ApplySettings<'a> = Box<dyn FnOnce() -> Result<(), NoAnswer> + 'a>;
 
 /// The proxy has ended or is stuck.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the proxy does not answer")]
 pub struct NoAnswer;
 
-impl<P: Protocol> ControlHandle<P> {
-    /// The status of all workers, collected one after another.
-    pub fn status(&self) -> Result<Status, NoAnswer> {
+impl<P: Protocol> ServerControl for ControlHandle<P> {
+    fn status(&self) -> Result<Status, NoAnswer> {
         let parts = request(&self.mailboxes, STATUS_TIMEOUT, ControlRequest::Status)?;
         parts.into_iter().reduce(Status::merge).ok_or(NoAnswer)
     }
 
-    /// Whether new clients would be served. If that is not known, a connection is opened to find out.
-    pub fn health(&self) -> Result<Health, NoAnswer> {
+    fn health(&self) -> Result<Health, NoAnswer> {
         // All workers know the same about the server.
         let first = self.mailboxes.first().map_or(&[][..], std::slice::from_ref);
         request(first, STATUS_TIMEOUT, ControlRequest::Health)?.pop().ok_or(NoAnswer)
     }
 
-    /// Applies new settings, for new clients and new server connections.
-    pub fn apply_settings(&self, prepared: &PreparedSettings<P>) -> Result<(), NoAnswer> {
-        let apply = |reply| ControlRequest::ApplySettings(Box::new(prepared.clone()), reply);
-        request(&self.mailboxes, RELOAD_TIMEOUT, apply).map(|_| ())
+    fn prepare(&self, settings: &Settings, log: Log) -> Result<ApplySettings<'_>, StartError> {
+        let prepared = PreparedSettings::<P>::new(settings, log)?;
+        Ok(Box::new(move || {
+            let apply = |reply| ControlRequest::ApplySettings(Box::new(prepared.clone()), reply);
+            request(&self.mailboxes, RELOAD_TIMEOUT, apply).map(|_| ())
+        }))
     }
 
-    /// Other handles of the listening sockets, in the order of the settings. They must not be kept: a socket listens until
-    /// its last handle is closed.
-    pub fn sockets(&self) -> Result<Vec<OwnedFd>, NoAnswer> {
+    fn sockets(&self) -> Result<Vec<OwnedFd>, NoAnswer> {
         let first = self.mailboxes.first().map_or(&[][..], std::slice::from_ref);
         request(first, STATUS_TIMEOUT, ControlRequest::Sockets)?.pop().flatten().ok_or(NoAnswer)
     }
 
-    /// Accepts no more clients, because another process has the listening sockets now. The proxy ends when its last
-    /// client has left. If a worker does not answer, others may have given their sockets away.
-    pub fn hand_over(&self) -> Result<HandedOver, NoAnswer> {
+    fn hand_over(&self) -> Result<HandedOver, NoAnswer> {
         let all = request(&self.mailboxes, RELOAD_TIMEOUT, ControlRequest::HandOver)?;
         // The first worker has the files.
         all.into_iter().next().ok_or(NoAnswer)
     }
 
-    pub fn metrics(&self) -> &Metrics {
+    fn metrics(&self) -> &Metrics {
         &self.metrics
     }
 }

@@ -29,8 +29,8 @@ pub enum HandedOver {
     IsStopping,
 }
 
-/// Whether new clients would be served.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// Whether new clients would be served, the best first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Health {
     /// A server connection is open, or one was opened a moment ago.
     Well,

@@ -105,6 +105,7 @@ impl<P: Protocol> Worker<P> {
         };
         let client_certificates = self.env.access.tls.iter().flat_map(|tls| &tls.expiries);
         Status {
+            name: None,
             version: env!("CARGO_PKG_VERSION").to_owned(),
             server: self.env.server.clone(),
             started_unix_s: self.env.services.started.as_second(),

@@ -42,8 +42,8 @@ mod worker;
 mod worker_shared;
 mod workers;
 
-pub use control::{ControlHandle, NoAnswer};
+pub use control::{ApplySettings, NoAnswer, ServerControl};
 pub(crate) use control_request::HandedOver;
 pub use control_request::{Health, PreparedSettings};
 pub use signals::SignalTask;
-pub use workers::Workers;
+pub use workers::{ServerWorkers, Workers};

@@ -16,7 +16,7 @@ use jiff::Timestamp;
 use super::accept::Acceptor;
 use super::agenda::Agenda;
 use super::cancel_tokens::CancelTokens;
-use super::control::ControlHandle;
+use super::control::ServerControl;
 use super::control_request::PreparedSettings;
 use super::environment::{Environment, Services};
 use super::exclusive::ExclusiveDatabases;
@@ -39,6 +39,29 @@ use crate::slab::Slab;
 pub struct Workers<P: Protocol> {
     first: Worker<P>,
     others: Vec<Worker<P>>,
+}
+
+/// The workers of one server, whatever its protocol.
+pub trait ServerWorkers: Send {
+    /// The files of inherited sockets are this process's.
+    fn own_files(&mut self, addresses: &[ListenAddress]);
+
+    /// The addresses of the TCP sockets.
+    fn addresses(&self) -> Vec<SocketAddr>;
+
+    fn control(&self) -> Arc<dyn ServerControl>;
+
+    /// Acts on a separate thread whenever a byte arrives from the other end of `signals`. Signals that arrive while one
+    /// waits count as one.
+    fn on_signal(
+        &mut self,
+        task: SignalTask,
+        signals: UnixStream,
+        act: Box<dyn FnMut() + Send>,
+    ) -> Result<(), StartError>;
+
+    /// Serves on this thread and further ones until the proxy is stopped. Returns how many clients were cut off.
+    fn run(self: Box<Self>) -> Result<usize, Error>;
 }
 
 fn host(what: &str) -> impl Fn(Error) -> StartError + '_ {
@@ -86,27 +109,26 @@ impl<P: Protocol> Workers<P> {
         first.signals = Some(first.watch_signals(SIGNALS, signals)?);
         Ok(Self { first, others: workers })
     }
+}
 
-    /// The files of inherited sockets are this process's.
-    pub fn own_files(&mut self, addresses: &[ListenAddress]) {
+impl<P: Protocol> ServerWorkers for Workers<P> {
+    fn own_files(&mut self, addresses: &[ListenAddress]) {
         self.first.acceptor.own_files(addresses);
     }
 
-    pub fn addresses(&self) -> Vec<SocketAddr> {
+    fn addresses(&self) -> Vec<SocketAddr> {
         self.first.acceptor.addresses().collect()
     }
 
-    pub fn control(&self) -> ControlHandle<P> {
-        self.first.control()
+    fn control(&self) -> Arc<dyn ServerControl> {
+        Arc::new(self.first.control())
     }
 
-    /// Acts on a separate thread whenever a byte arrives from the other end of `signals`. Signals that arrive while one
-    /// waits count as one.
-    pub fn on_signal(
+    fn on_signal(
         &mut self,
         task: SignalTask,
         signals: UnixStream,
-        mut act: impl FnMut() + Send + 'static,
+        mut act: Box<dyn FnMut() + Send>,
     ) -> Result<(), StartError> {
         let token = FIRST_SIGNAL_TASK + task as usize;
         let signals = self.first.watch_signals(token, signals)?;
@@ -115,9 +137,8 @@ impl<P: Protocol> Workers<P> {
         Ok(())
     }
 
-    /// Serves on this thread and further ones until the proxy is stopped. Returns how many clients were cut off.
-    pub fn run(self) -> Result<usize, Error> {
-        let Self { mut first, others } = self;
+    fn run(self: Box<Self>) -> Result<usize, Error> {
+        let Self { mut first, others } = *self;
         let start = |worker: Worker<P>| {
             let name = format!("serve-{}", worker.shared.thread);
             let mut worker = worker;

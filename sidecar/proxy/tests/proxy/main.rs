@@ -24,6 +24,7 @@ mod reloads;
 mod reset_leaks;
 mod server;
 mod server_behaviour;
+mod servers;
 mod stalls;
 mod threads;
 mod topics;
@@ -58,6 +59,7 @@ fn postgres() -> Vec<Trial> {
         Topic::new("operation", BOTH, &operations::CASES),
         Topic::new("operation", SESSION, &operations::OF_SESSIONS),
         Topic::new("operation", BOTH, &upgrades::CASES),
+        Topic::new("operation", SESSION, &servers::CASES),
         Topic::new("reloads", BOTH, &reloads::CASES),
         Topic::new("reloads", SESSION, &reloads::OF_SESSIONS),
         Topic::new("faults", SESSION, &faults::CASES),
