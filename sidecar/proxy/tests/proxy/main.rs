@@ -21,6 +21,7 @@ mod own_messages;
 mod parked;
 mod process;
 mod reloads;
+mod replication;
 mod reset_leaks;
 mod server;
 mod server_behaviour;
@@ -60,6 +61,7 @@ fn postgres() -> Vec<Trial> {
         Topic::new("operation", BOTH, &upgrades::CASES),
         Topic::new("reloads", BOTH, &reloads::CASES),
         Topic::new("reloads", SESSION, &reloads::OF_SESSIONS),
+        Topic::new("replication", BOTH, &replication::CASES),
         Topic::new("faults", SESSION, &faults::CASES),
         Topic::new("faults", SESSION, &stalls::CASES),
         Topic::new("faults", SESSION, &limits::CASES),
