@@ -19,6 +19,8 @@ use crate::refusal::Refusal;
 use crate::settings::ReplicationAccess;
 
 const SALT_BYTES: usize = 16;
+/// The type of all responses to a request for authentication.
+const PASSWORD_MESSAGE: u8 = b'p';
 /// One for TLS and one for GSSAPI encryption.
 const MAX_REQUESTS: u8 = 2;
 
@@ -244,6 +246,10 @@ impl ProtocolHandshake for ClientHandshake {
 
 /// The client's next response to a request for authentication; `None` if it is not complete yet.
 fn read_answer<'a>(input: &mut &'a [u8]) -> Result<Option<AuthResponse<'a>>, Refusal> {
+    // Such as a second startup message. Its length may be taken for that of a longer message, which never arrives.
+    if input.first().is_some_and(|kind| *kind != PASSWORD_MESSAGE) {
+        return Err(out_of_order());
+    }
     match read_frontend(input, MAX_LOGIN_PAYLOAD_BYTES).map_err(|error| broken(&error))? {
         None => Ok(None),
         Some(FrontendMessage::Auth(answer)) => Ok(Some(answer)),

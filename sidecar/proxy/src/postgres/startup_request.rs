@@ -443,7 +443,8 @@ fn options(text: &str) -> Result<Vec<(String, String)>, Refusal> {
             Some(setting) => Some(setting),
             None => None,
         };
-        let Some((name, value)) = setting.and_then(|setting| setting.split_once('=')) else {
+        let pair = setting.and_then(|setting| setting.split_once('=')).filter(|(name, _)| !name.is_empty());
+        let Some((name, value)) = pair else {
             let message = format!(
                 "unsupported startup option \"{word}\": only -c NAME=VALUE and --NAME=VALUE are supported"
             );

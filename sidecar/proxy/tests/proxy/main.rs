@@ -6,6 +6,7 @@
 
 mod cases;
 mod client_tls;
+mod cves;
 mod departures;
 mod drivers;
 mod fake;
@@ -61,6 +62,7 @@ fn postgres() -> Vec<Trial> {
         Topic::new("operation", BOTH, &upgrades::CASES),
         Topic::new("reloads", BOTH, &reloads::CASES),
         Topic::new("reloads", SESSION, &reloads::OF_SESSIONS),
+        Topic::new("faults", BOTH, &cves::CASES),
         Topic::new("replication", BOTH, &replication::CASES),
         Topic::new("faults", SESSION, &faults::CASES),
         Topic::new("faults", SESSION, &stalls::CASES),

@@ -49,7 +49,7 @@ fn prepared(fixture: &mut Fixture) -> Option<Client> {
     Some(control)
 }
 
-fn user_of(fixture: &Fixture) -> String {
+pub(crate) fn user_of(fixture: &Fixture) -> String {
     fixture.server().account(ciphertoll_model::Auth::default_of(ciphertoll_model::Engine::Postgres)).user
 }
 
