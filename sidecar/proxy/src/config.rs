@@ -19,8 +19,8 @@ use crate::password::searched;
 use crate::postgres::CredentialStore;
 use crate::protocol::{Pooling, ResetPolicy};
 use crate::settings::{
-    AllowedUids, DatabaseUser, Limits, ListenAddress, MAX_THREADS, ScramIterations, Settings, UnixAuth,
-    UpstreamTlsLibrary,
+    AllowedUids, DatabaseUser, Limits, ListenAddress, MAX_THREADS, ReplicationAccess, ScramIterations,
+    Settings, UnixAuth, UpstreamTlsLibrary,
 };
 use crate::upstream::{default_groups, has_group};
 use crate::url::{ProtocolKind, ServerUrl, UpstreamEncryption};
@@ -58,14 +58,14 @@ pub struct Config {
                 (ssl-mode) says otherwise")]
     pub server: Option<String>,
     /// Key exchange groups that are offered to the server, the preferred one first: `x25519mlkem768`,
-    /// `secp256r1mlkem768`, `mlkem768`, `x25519`, `p256`, `p384`, `p521`.
+    /// `secp256r1mlkem768`, `mlkem768`, `secp384r1mlkem1024`, `mlkem1024`, `x25519`, `p256`, `p384`, `p521`.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schemars(with = "Vec<String>")]
     #[arg(long, value_name = "GROUP", value_delimiter = ',', value_parser = group, display_order = 2)]
     #[arg(
         help = "Key exchange groups that are offered to the server, the preferred one first: x25519mlkem768, \
-                secp256r1mlkem768, mlkem768, x25519, p256, p384, p521 [default: x25519mlkem768 if the library has it, \
-                then p256, x25519, p384, and OpenSSL's p521]"
+                secp256r1mlkem768, mlkem768, secp384r1mlkem1024, mlkem1024, x25519, p256, p384, p521 [default: \
+                x25519mlkem768 if the library has it, then p256, x25519, p384, and OpenSSL's p521]"
     )]
     pub tls_groups: Vec<Group>,
     /// Library that encrypts connections to the server: `rustls`, or `openssl`, the system's. OpenSSL verifies the
@@ -114,6 +114,12 @@ pub struct Config {
                 (PostgreSQL: --mode transaction only) [default: always]"
     )]
     pub reset: Option<ResetPolicy>,
+    /// Whether clients may open replication connections (PostgreSQL): pg_basebackup, pg_receivewal, logical
+    /// subscribers. Each has a server connection of its own.
+    #[arg(long, value_name = "BOOL", num_args = 0..=1, default_missing_value = "true")]
+    #[arg(help = "Let clients open replication connections, each with a server connection of its own \
+                (PostgreSQL) [default: false]")]
+    pub replication: Option<bool>,
     /// Number of worker threads. Each uses at most one CPU.
     #[arg(long, value_name = "N", value_parser = at_least_one)]
     #[arg(help = "Number of worker threads; more than one helps only if one CPU is not enough [default: 1]")]
@@ -208,6 +214,9 @@ impl Config {
         let text = self.server.as_ref().ok_or(ConfigError::Missing("server"))?;
         let server: ServerUrl = text.parse()?;
         self.check_scram(server.protocol)?;
+        if self.replication == Some(true) && server.protocol == ProtocolKind::MySql {
+            return Err(ConfigError::ReplicationInMySql);
+        }
         let (users, without_password) = self.users(&server)?;
         let limits = self.limits();
         if limits.warm.saturating_mul(users.len()) > limits.server_connections {
@@ -240,6 +249,7 @@ impl Config {
             tls_library: Some(tls_library).filter(|_| !groups.is_empty()),
             mode: Some(pooling),
             reset: Some(reset),
+            replication: self.replication.filter(|_| server.protocol == ProtocolKind::Postgres),
             threads: Some(threads),
             unix_auth: Some(unix_auth),
             warm_up: Some(limits.warm),
@@ -263,6 +273,7 @@ impl Config {
             iterations,
             pooling,
             reset,
+            replication: ReplicationAccess::of(self.replication.unwrap_or_default()),
             threads,
             limits,
         };

@@ -137,9 +137,11 @@ impl Metrics {
 
 /// The reason for closing a connection that keeps a command such as `DROP DATABASE` from running.
 pub(crate) const EXCLUSIVE_ACCESS: &str = "a command needs exclusive access to the database";
+/// The reason for closing a connection that serves one client only.
+pub(crate) const DEDICATED_CLIENT_LEFT: &str = "its replication client has left";
 
 /// Reasons in the log and their labels. Any other reason describes an unknown state of a session.
-const REASONS: [(&str, &str); 10] = [
+const REASONS: [(&str, &str); 11] = [
     ("it was idle for too long", "idle"),
     ("it is old", "age"),
     ("makes room for another database", "evicted"),
@@ -150,6 +152,7 @@ const REASONS: [(&str, &str); 10] = [
     ("it did not answer in time", "check"),
     ("it was opened with old settings", "reloaded"),
     ("the limit of server connections was lowered", "surplus"),
+    (DEDICATED_CLIENT_LEFT, "replication"),
 ];
 
 /// The metrics of servers. Those of several have their server's name as a label.

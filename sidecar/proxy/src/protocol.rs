@@ -205,6 +205,11 @@ pub trait PoolKey: Clone + Debug + Eq + Hash {
     fn user(&self) -> &str;
 
     fn database(&self) -> &str;
+
+    /// Whether such a connection serves one client and ends with it.
+    fn is_dedicated(&self) -> bool {
+        false
+    }
 }
 
 /// A client's handshake, driven by the bytes it sends.

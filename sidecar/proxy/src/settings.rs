@@ -35,6 +35,7 @@ pub struct Settings {
     pub iterations: ScramIterations,
     pub pooling: Pooling,
     pub reset: ResetPolicy,
+    pub replication: ReplicationAccess,
     pub threads: NonZeroUsize,
     pub limits: Limits,
 }
@@ -79,6 +80,20 @@ pub enum ResetPolicy {
     Always,
     /// Unless the words of all statements were plain data access and transaction control.
     Tracked,
+}
+
+/// Whether clients may open replication connections (PostgreSQL).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum ReplicationAccess {
+    #[default]
+    Refused,
+    Allowed,
+}
+
+impl ReplicationAccess {
+    pub(crate) fn of(is_allowed: bool) -> Self {
+        if is_allowed { Self::Allowed } else { Self::Refused }
+    }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

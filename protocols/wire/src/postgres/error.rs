@@ -142,6 +142,10 @@ impl From<scram::Error> for Error {
             }
             scram::Error::Crypto { operation } => Self::Crypto { operation },
             scram::Error::WrongProof => Self::Protocol { message: "SCRAM message", reason: "a wrong proof" },
+            scram::Error::OtherVerifier => Self::Protocol {
+                message: "SCRAM message",
+                reason: "the salt or iterations are not those with which the client proved its password",
+            },
             scram::Error::BindingMismatch => {
                 Self::Protocol { message: "SCRAM message", reason: "another channel binding" }
             }

@@ -24,6 +24,8 @@ pub enum ConfigError {
     Missing(&'static str),
     #[error("reset = \"tracked\" needs mode = \"transaction\" with PostgreSQL")]
     TrackedReset,
+    #[error("replication = true applies to PostgreSQL only: remove it for MySQL and MariaDB")]
+    ReplicationInMySql,
     #[error("invalid URL in --server: {0}")]
     Url(#[from] UrlError),
     #[error("user \"{0}\" has both password-file and password-env: keep one of them")]

@@ -111,6 +111,8 @@ fn conflicting_settings_are_refused() {
         config.resolve().err().map(|error| error.to_string()).unwrap_or_default()
     };
     assert!(of_mysql("scram-iterations = 4096").starts_with("scram-iterations does not apply to MySQL"));
+    assert!(of_mysql("replication = true").contains("applies to PostgreSQL only"));
+    assert_eq!((of_mysql("replication = false"), refused("replication = true")), Default::default());
     let most = "[limits]\nmax-scram-iterations = 4096";
     assert!(of_mysql(most).starts_with("limits.max-scram-iterations does not apply to MySQL"));
     assert_eq!((of_mysql(""), refused(most)), (String::new(), String::new()));

@@ -13,7 +13,7 @@ use super::flow::TokenKind;
 use super::shared_state::Discovery;
 use super::worker::Worker;
 use crate::log::Level;
-use crate::metrics::EXCLUSIVE_ACCESS;
+use crate::metrics::{DEDICATED_CLIENT_LEFT, EXCLUSIVE_ACCESS};
 use crate::pool::{Acceptable, ConnectionPool, WorkerBound};
 use crate::protocol::{PoolKey, Pooling, Protocol, ProtocolSession, Release, ResetNeed};
 use crate::refusal::Refusal;
@@ -256,6 +256,7 @@ impl<P: Protocol> Worker<P> {
         match self.pool.with(|pool| pool.release(&server.key, id)) {
             Some(client) if client.thread() == self.shared.thread => self.assign(client, id),
             Some(client) => self.send_server(id, client),
+            None if server.key.is_dedicated() => self.close_server(id, DEDICATED_CLIENT_LEFT),
             None if self.exclusive.has(server.key.database(), self.env.now) => self.close_for_exclusive(id),
             // An idle connection can also be evicted for clients of another key.
             None => self.agenda.check_unserved = true,

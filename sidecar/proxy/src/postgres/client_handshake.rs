@@ -16,8 +16,11 @@ use crate::postgres::recent_logins::RecentLogins;
 use crate::postgres::startup_request::{StartupParameters, StartupRequest};
 use crate::protocol::{HandshakeResult, HandshakeStep, ProtocolHandshake, next_step};
 use crate::refusal::Refusal;
+use crate::settings::ReplicationAccess;
 
 const SALT_BYTES: usize = 16;
+/// The type of all responses to a request for authentication.
+const PASSWORD_MESSAGE: u8 = b'p';
 /// One for TLS and one for GSSAPI encryption.
 const MAX_REQUESTS: u8 = 2;
 
@@ -37,6 +40,7 @@ pub struct ClientHandshake {
     credentials: Option<Arc<CredentialStore>>,
     tls: TlsState,
     recent_logins: Option<RecentLogins>,
+    replication: ReplicationAccess,
     /// Drawn together with those of other clients, if it is known to be needed.
     nonce: Option<ServerNonce>,
     state: HandshakeState,
@@ -87,7 +91,13 @@ type Outcome = HandshakeResult<Box<StartupRequest>>;
 impl ClientHandshake {
     pub fn new(auth: ClientAuth, credentials: Option<Arc<CredentialStore>>) -> Self {
         let state = HandshakeState::Startup { requests: 0 };
-        Self { auth, credentials, tls: auth.initial_tls(), recent_logins: None, nonce: None, state }
+        let (tls, replication) = (auth.initial_tls(), ReplicationAccess::Refused);
+        Self { auth, credentials, tls, recent_logins: None, replication, nonce: None, state }
+    }
+
+    #[must_use]
+    pub(super) fn with_replication(self, replication: ReplicationAccess) -> Self {
+        Self { replication, ..self }
     }
 
     /// Saves parsing a message that clients have sent before, and drawing a nonce.
@@ -142,7 +152,8 @@ impl ClientHandshake {
             }
             Startup::Cancel { process_id, key } => HandshakeStep::Cancel { process_id, key: key.to_vec() },
             Startup::Login(message) => {
-                return self.login(|| StartupParameters::read(&message).map(Arc::new), out);
+                let access = self.replication;
+                return self.login(|| StartupParameters::read_as(&message, access).map(Arc::new), out);
             }
         }))
     }
@@ -235,6 +246,10 @@ impl ProtocolHandshake for ClientHandshake {
 
 /// The client's next response to a request for authentication; `None` if it is not complete yet.
 fn read_answer<'a>(input: &mut &'a [u8]) -> Result<Option<AuthResponse<'a>>, Refusal> {
+    // Such as a second startup message. Its length may be taken for that of a longer message, which never arrives.
+    if input.first().is_some_and(|kind| *kind != PASSWORD_MESSAGE) {
+        return Err(out_of_order());
+    }
     match read_frontend(input, MAX_LOGIN_PAYLOAD_BYTES).map_err(|error| broken(&error))? {
         None => Ok(None),
         Some(FrontendMessage::Auth(answer)) => Ok(Some(answer)),

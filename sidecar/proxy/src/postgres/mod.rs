@@ -6,6 +6,7 @@ mod opening;
 mod pool_key;
 mod protocol;
 mod recent_logins;
+mod replication;
 mod session;
 mod startup_request;
 mod transaction_pooling;

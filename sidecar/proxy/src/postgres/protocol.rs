@@ -28,7 +28,7 @@ use crate::protocol::{
 };
 use crate::random::RandomBytes;
 use crate::refusal::Refusal;
-use crate::settings::{DatabaseUser, Settings, StartError};
+use crate::settings::{DatabaseUser, ReplicationAccess, Settings, StartError};
 use crate::url::UpstreamEncryption;
 
 #[derive(Clone)]
@@ -43,6 +43,7 @@ pub struct Postgres {
     by_tcp: Option<Arc<CredentialStore>>,
     pooling: Pooling,
     reset: ResetPolicy,
+    replication: ReplicationAccess,
     known_parameters: HashMap<PostgresKey, Parameters>,
     /// Empty in session pooling.
     recent_logins: RecentLogins,
@@ -159,6 +160,7 @@ impl Protocol for Postgres {
             by_tcp: credentials(settings, true)?,
             pooling: settings.pooling,
             reset: settings.reset,
+            replication: settings.replication,
             known_parameters: HashMap::default(),
             recent_logins: RecentLogins::default(),
             random: RandomBytes::default(),
@@ -174,6 +176,7 @@ impl Protocol for Postgres {
             by_tcp,
             pooling: _,
             reset: _,
+            replication,
             known_parameters: _,
             recent_logins: _,
             random: _,
@@ -195,7 +198,7 @@ impl Protocol for Postgres {
         let accounts = &self.accounts;
         self.known_parameters.retain(|key, _| fingerprint(&older, key) == fingerprint(accounts, key));
         self.default_keys = default_keys;
-        self.encryption = encryption;
+        (self.encryption, self.replication) = (encryption, replication);
         (self.by_unix, self.by_tcp) = (by_unix, by_tcp);
     }
 
@@ -232,7 +235,9 @@ impl Protocol for Postgres {
     fn handshake(&mut self, auth: ClientAuth) -> ClientHandshake {
         let credentials = if auth == ClientAuth::PasswordByUnix { &self.by_unix } else { &self.by_tcp };
         let nonce = if auth.needs_password() { self.random.take() } else { None };
-        ClientHandshake::new(auth, credentials.clone()).with_caches(self.recent_logins.clone(), nonce)
+        ClientHandshake::new(auth, credentials.clone())
+            .with_caches(self.recent_logins.clone(), nonce)
+            .with_replication(self.replication)
     }
 
     fn pool_key(&mut self, request: &Box<StartupRequest>) -> Result<PostgresKey, Refusal> {
@@ -248,6 +253,9 @@ impl Protocol for Postgres {
             Some(name) if name != own.database() => PostgresKey::new(own.user(), name),
             _ => own.clone(),
         };
+        if parameters.replication.is_some() {
+            return Ok(key.dedicated(parameters));
+        }
         // Otherwise it is added with its greeting.
         if self.pooling == Pooling::Session {
             self.recent_logins.add(parameters, key.clone(), None);
@@ -265,8 +273,15 @@ impl Protocol for Postgres {
 
     fn connect_plan(&self, key: &PostgresKey) -> Option<ConnectPlan> {
         let account = self.accounts.get(key.user())?;
-        let login = self.login_as(key.user(), account.password.clone(), Some(key.database()));
-        let machine = PostgresConnect::pooled(Arc::clone(&login), Arc::clone(&account.keys));
+        let mut login = self.login_as(key.user(), account.password.clone(), Some(key.database()));
+        let keys = Arc::clone(&account.keys);
+        let machine = match key.client() {
+            None => PostgresConnect::pooled(Arc::clone(&login), keys),
+            Some(client) => {
+                login = Arc::new(PostgresLogin { startup: client.dedicated(), ..(*login).clone() });
+                PostgresConnect::dedicated(Arc::clone(&login), keys)
+            }
+        };
         Some(ConnectPlan {
             login: session::Login::Postgres(login),
             machine: session::Connect::Postgres(machine),
@@ -288,7 +303,7 @@ impl Protocol for Postgres {
     fn backend_state(&mut self, key: &PostgresKey, info: ServerInfo) -> Option<BackendState> {
         let ServerInfo::Postgres(info) = info else { return None };
         let backend = BackendState::new(info);
-        if self.pooling == Pooling::Transaction {
+        if self.pooling == Pooling::Transaction && !key.is_dedicated() {
             self.remember_parameters(key.clone(), backend.base.clone());
         }
         Some(backend)
@@ -319,6 +334,9 @@ impl Protocol for Postgres {
         backend: &mut BackendState,
         to_server: &mut Vec<u8>,
     ) -> Result<Box<ClientSession>, Box<StartFailed<Box<StartupRequest>>>> {
+        if request.parameters.replication.is_some() {
+            return Ok(ClientSession::begin_dedicated());
+        }
         if self.reset == ResetPolicy::Always {
             backend.remains = Remains::Anything;
         }

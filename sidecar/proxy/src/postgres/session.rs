@@ -2,7 +2,8 @@
 
 use ciphertoll_wire::Response;
 use ciphertoll_wire::postgres::relay::{
-    ClientBytes, ConnectionState, InternalCommand, PostgresRelay, ServerBytes, first_command_bytes,
+    ClientBytes, ConnectionState, InternalCommand, PassThrough, PostgresRelay, ServerBytes,
+    first_command_bytes,
 };
 use ciphertoll_wire::postgres::server::{Report, write_error, write_parameter_status, write_ready_for_query};
 use ciphertoll_wire::postgres::sql::Remains;
@@ -11,8 +12,10 @@ use ciphertoll_wire::relay::Departure;
 
 use super::backend_state::{BackendState, Greeting, ResetContext};
 use super::opening::{CommandPurpose, Opening};
+use super::replication;
 use super::startup_request::StartupRequest;
 use super::transaction_pooling::{CUSTOM_SETTING, TransactionPooling};
+use crate::metrics::DEDICATED_CLIENT_LEFT;
 use crate::protocol::{
     AcquiredState, CancelToken, Detached, FromClient, FromServer, PinState, ProtocolSession, Release,
     SessionPhase, SessionResult, SettingsResult, StartFailed,
@@ -39,6 +42,8 @@ pub struct ClientSession {
     /// In transaction pooling only.
     pooled: Option<TransactionPooling>,
     opening_state: OpeningState,
+    /// Of a connection for one client, whose messages are not read.
+    dedicated: Option<PassThrough>,
 }
 
 /// What the server has answered to what was sent in front of the client's commands.
@@ -67,7 +72,15 @@ impl ClientSession {
             has_short_timeout: false,
             pooled,
             opening_state: OpeningState::NotRefused,
+            dedicated: None,
         })
+    }
+
+    /// Starts a session on a connection that ends with it. The server has its settings.
+    pub fn begin_dedicated() -> Box<Self> {
+        let mut session = Self::new(Opening::default(), None);
+        session.dedicated = Some(PassThrough::default());
+        session
     }
 
     /// Starts a session that has its connection until it ends. Commands that apply the client's settings are appended to
@@ -274,6 +287,9 @@ impl ProtocolSession for ClientSession {
     }
 
     fn process_client(&mut self, input: &[u8], backend: &mut BackendState) -> SessionResult<FromClient> {
+        if let Some(dedicated) = &mut self.dedicated {
+            return replication::from_client(dedicated, input);
+        }
         let followed = self.pooled.as_mut().map(|pooled| pooled.followed(&mut backend.prepared));
         let ClientBytes { pass_bytes, insert, exclusive, goodbye } =
             self.relay.process_client(input, &backend.parameters, followed)?;
@@ -284,6 +300,9 @@ impl ProtocolSession for ClientSession {
     }
 
     fn process_server(&mut self, input: &[u8], backend: &mut BackendState) -> SessionResult<FromServer> {
+        if let Some(dedicated) = &mut self.dedicated {
+            return replication::from_server(dedicated, input);
+        }
         let mut rest = input;
         let settings_result = match self.read_command_responses(&mut rest, backend) {
             Ok(settings_result) => settings_result,
@@ -317,7 +336,7 @@ impl ProtocolSession for ClientSession {
     }
 
     fn departure(&self) -> Departure {
-        if self.opening_state == OpeningState::Refused {
+        if self.opening_state == OpeningState::Refused || self.dedicated.is_some() {
             return Departure::Now;
         }
         let owes_failure = self.pooled.as_ref().is_some_and(|pooled| pooled.follower.owes_failure());
@@ -325,7 +344,10 @@ impl ProtocolSession for ClientSession {
     }
 
     fn can_send_error(&self) -> bool {
-        self.relay.between_answers() && !self.relay.error_was_last()
+        match &self.dedicated {
+            Some(dedicated) => dedicated.can_send_error(),
+            None => self.relay.between_answers() && !self.relay.error_was_last(),
+        }
     }
 
     fn refuse(&self, refusal: &Refusal, out: &mut Vec<u8>) {
@@ -413,6 +435,9 @@ impl ClientSession {
 
     /// Undoes the changes of `backend` that the server has not received.
     fn released(&self, backend: &mut BackendState) -> Result<Release<ResetContext>, Error> {
+        if self.dedicated.is_some() {
+            return Ok(Release::Close(DEDICATED_CLIENT_LEFT));
+        }
         self.record_remains(backend);
         if self.opening_state == OpeningState::Refused {
             return Ok(Release::Close("the server has refused a reset, or settings of its client"));

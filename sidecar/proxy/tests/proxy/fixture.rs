@@ -91,7 +91,7 @@ impl Fixture {
         Some(fixture)
     }
 
-    fn start_server(&mut self) {
+    pub(crate) fn start_server(&mut self) {
         let start = start_of(&self.build, &self.template, &self.directory);
         self.server = Some(self.lab.start(&start).expect("the server starts"));
     }
@@ -109,8 +109,13 @@ impl Fixture {
 
     /// The lab's own role, which may do anything and needs no password on the unix socket.
     pub(crate) fn control(&self) -> Client {
+        self.control_of(self.server().database())
+    }
+
+    /// The same, in another database.
+    pub(crate) fn control_of(&self, database: &str) -> Client {
         let Endpoint::Unix(path) = self.server().unix_endpoint() else { panic!("a server has a socket") };
-        let login = login("ciphertoll", Vec::new(), self.server().database());
+        let login = login("ciphertoll", Vec::new(), database);
         Client::connect(&Address::Unix(path), login, None).expect("the control role may log in")
     }
 

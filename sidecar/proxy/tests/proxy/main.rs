@@ -6,6 +6,7 @@
 
 mod cases;
 mod client_tls;
+mod cves;
 mod departures;
 mod drivers;
 mod fake;
@@ -21,6 +22,7 @@ mod own_messages;
 mod parked;
 mod process;
 mod reloads;
+mod replication;
 mod reset_leaks;
 mod server;
 mod server_behaviour;
@@ -62,6 +64,8 @@ fn postgres() -> Vec<Trial> {
         Topic::new("operation", SESSION, &servers::CASES),
         Topic::new("reloads", BOTH, &reloads::CASES),
         Topic::new("reloads", SESSION, &reloads::OF_SESSIONS),
+        Topic::new("faults", BOTH, &cves::CASES),
+        Topic::new("replication", BOTH, &replication::CASES),
         Topic::new("faults", SESSION, &faults::CASES),
         Topic::new("faults", SESSION, &stalls::CASES),
         Topic::new("faults", SESSION, &limits::CASES),

@@ -6,7 +6,9 @@ use ciphertoll_wire::postgres::startup::encode_startup;
 use super::*;
 use crate::postgres::startup_request::StartupParameters;
 use crate::protocol::{HandshakeStep, ProtocolHandshake};
-use crate::settings::{AllowedUids, Limits, ScramIterations, UnixAuth, UpstreamTlsLibrary};
+use crate::settings::{
+    AllowedUids, Limits, ReplicationAccess, ScramIterations, UnixAuth, UpstreamTlsLibrary,
+};
 
 fn settings(users: &[(&str, &str)]) -> Settings {
     let user = |(name, password): &(&str, &str)| DatabaseUser {
@@ -26,6 +28,7 @@ fn settings(users: &[(&str, &str)]) -> Settings {
         iterations: ScramIterations { by_unix: 1, by_tcp: CredentialStore::DEFAULT_ITERATIONS },
         pooling: Pooling::Transaction,
         reset: ResetPolicy::Always,
+        replication: ReplicationAccess::Allowed,
         threads: std::num::NonZeroUsize::MIN,
         limits: Limits::default(),
     }
