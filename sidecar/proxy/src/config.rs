@@ -249,7 +249,8 @@ impl Config {
             tls_library: Some(tls_library).filter(|_| !groups.is_empty()),
             mode: Some(pooling),
             reset: Some(reset),
-            replication: self.replication.filter(|_| server.protocol == ProtocolKind::Postgres),
+            replication: (server.protocol == ProtocolKind::Postgres)
+                .then(|| self.replication.unwrap_or_default()),
             threads: Some(threads),
             unix_auth: Some(unix_auth),
             warm_up: Some(limits.warm),
