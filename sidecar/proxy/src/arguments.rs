@@ -22,7 +22,7 @@ use clap_complete::Shell;
     max_term_width = 110,
     override_usage = "ciphertoll-proxy --listen ADDRESS --server URL [OPTIONS]\n       \
                       ciphertoll-proxy --config FILE [--check] [OPTIONS]\n       \
-                      ciphertoll-proxy status|schema|completions|man",
+                      ciphertoll-proxy status|console|schema|completions|man",
     args_conflicts_with_subcommands = true,
     subcommand_negates_reqs = true
 )]
@@ -53,6 +53,20 @@ pub(crate) enum Subcommands {
         /// Configuration file of the running proxy, which names its admin address
         #[arg(long, value_name = "FILE")]
         config: Option<PathBuf>,
+    },
+    /// Carry out a command of the console of a running proxy, such as 'SHOW POOLS' or PAUSE
+    Console {
+        /// The command
+        command: String,
+        /// Admin address of the running proxy (its --admin); a unix socket for commands that change anything
+        #[arg(long, value_name = "ADDRESS", required_unless_present = "config")]
+        admin: Option<ListenAddress>,
+        /// Configuration file of the running proxy, which names its admin address
+        #[arg(long, value_name = "FILE")]
+        config: Option<PathBuf>,
+        /// Print rows as JSON
+        #[arg(long)]
+        json: bool,
     },
     /// Print the JSON Schema of the configuration file
     Schema,

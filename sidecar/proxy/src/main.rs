@@ -12,7 +12,8 @@ use ciphertoll_net::tls::Verification;
 use ciphertoll_proxy::{
     AdminServer, AdminSocket, Config, ControlHandle, HandoverLock, Inheritance, Level, ListenAddress, Log,
     MySql, Notifier, Postgres, PreparedSettings, Protocol, ProtocolKind, Reloader, Resolved, Settings,
-    SignalTask, SocketFile, StartError, Upgrader, UpstreamEncryption, Workers, json_schema, read_status,
+    SignalTask, SocketFile, StartError, Upgrader, UpstreamEncryption, Workers, json_schema, open_console,
+    read_status, run_command,
 };
 use clap::CommandFactory;
 use clap::error::ErrorKind;
@@ -46,6 +47,9 @@ fn main() -> ExitCode {
             }
         }
         Some(Subcommands::Status { admin, config }) => status(admin.as_ref(), config.as_deref()),
+        Some(Subcommands::Console { command, admin, config, json }) => {
+            console(command, admin.as_ref(), config.as_deref(), *json)
+        }
         None if arguments.check => check(&command_line),
         None => {
             let _flush = FlushLog;
@@ -83,15 +87,34 @@ fn print_line(text: &dyn std::fmt::Display) {
 }
 
 fn status(admin: Option<&ListenAddress>, config: Option<&Path>) -> ExitCode {
+    let address = match admin_address(admin, config) {
+        Ok(address) => address,
+        Err(code) => return code,
+    };
+    match read_status(&address) {
+        Ok(status) => print(status.to_string().as_bytes()),
+        Err(error) => fail(&error, UNREACHABLE),
+    }
+}
+
+/// The admin address that is given, or that of the configuration. The error is printed already.
+fn admin_address(admin: Option<&ListenAddress>, config: Option<&Path>) -> Result<ListenAddress, ExitCode> {
     let address = match (admin, config.map(Config::read)) {
         (Some(address), _) => Some(address.clone()),
         (None, Some(Ok(config))) => config.admin,
-        (None, Some(Err(error))) => return fail(&error, USAGE),
+        (None, Some(Err(error))) => return Err(fail(&error, USAGE)),
         (None, None) => None,
     };
-    let Some(address) = address else { return fail(&"the configuration has no \"admin\" address", USAGE) };
-    match read_status(&address) {
-        Ok(status) => print(status.to_string().as_bytes()),
+    address.ok_or_else(|| fail(&"the configuration has no \"admin\" address", USAGE))
+}
+
+fn console(command: &str, admin: Option<&ListenAddress>, config: Option<&Path>, as_json: bool) -> ExitCode {
+    let address = match admin_address(admin, config) {
+        Ok(address) => address,
+        Err(code) => return code,
+    };
+    match run_command(&address, command, as_json) {
+        Ok(output) => print(output.as_bytes()),
         Err(error) => fail(&error, UNREACHABLE),
     }
 }
@@ -202,13 +225,18 @@ fn start<P: Protocol>(
             .map_err(signal_error)?;
     let handover = upgrader.handover();
     workers.on_signal(SignalTask::Upgrade, upgrade_signals, move || upgrader.upgrade())?;
-    let mut reloader = Reloader {
+    let reloader = Reloader {
         control: workers.control(),
         notifier: notifier.clone(),
         log,
         started_with: Arc::clone(resolved),
     };
-    workers.on_signal(SignalTask::Reload, reload_signals, move || reloader.reload(|| command_line.load()))?;
+    let reload = reloader.shared(move || command_line.load());
+    let by_console = Arc::clone(&reload);
+    open_console(&workers.control(), move || by_console());
+    workers.on_signal(SignalTask::Reload, reload_signals, move || {
+        reload();
+    })?;
     announce(resolved, &workers);
     notifier.ready();
     Ok((workers, socket_file, handover))

@@ -9,6 +9,7 @@ use std::time::Duration;
 use ciphertoll_net::{Error, Fault};
 
 use crate::log::Log;
+use crate::operations::{KILLED, PAUSED, RECONNECT};
 use crate::status::Status;
 
 const PREFIX: &str = "ciphertoll_proxy_";
@@ -139,7 +140,7 @@ impl Metrics {
 pub(crate) const EXCLUSIVE_ACCESS: &str = "a command needs exclusive access to the database";
 
 /// Reasons in the log and their labels. Any other reason describes an unknown state of a session.
-const REASONS: [(&str, &str); 10] = [
+const REASONS: [(&str, &str); 13] = [
     ("it was idle for too long", "idle"),
     ("it is old", "age"),
     ("makes room for another database", "evicted"),
@@ -150,6 +151,9 @@ const REASONS: [(&str, &str); 10] = [
     ("it did not answer in time", "check"),
     ("it was opened with old settings", "reloaded"),
     ("the limit of server connections was lowered", "surplus"),
+    (PAUSED, "paused"),
+    (RECONNECT, "reconnect"),
+    (KILLED, "killed"),
 ];
 
 pub(crate) fn render(metrics: &Metrics, status: &Status) -> String {
@@ -158,6 +162,13 @@ pub(crate) fn render(metrics: &Metrics, status: &Status) -> String {
     text.sample(&[("version", &status.version)], 1);
     text.gauge("start_time_seconds", "Start time of the proxy in seconds since 1970.", status.started_unix_s);
     text.gauge("draining", "Whether the proxy is stopping.", u8::from(status.draining));
+    let paused = usize::from(status.paused) + status.paused_databases.len();
+    text.gauge("pauses", "Pauses by the console in force: of all databases, and of single ones.", paused);
+    text.gauge(
+        "disabled_databases",
+        "Databases whose new clients are refused, by the console.",
+        status.disabled_databases.len(),
+    );
     text.gauge("threads", "Number of worker threads.", status.threads.len());
     write_clients(&mut text, metrics, status);
     write_servers(&mut text, metrics, status);

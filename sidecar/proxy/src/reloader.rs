@@ -2,9 +2,10 @@
 
 use std::fs::{Permissions, set_permissions};
 use std::os::unix::fs::PermissionsExt;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::config::{ConfigError, Resolved};
+use crate::console_facts::Facts;
 use crate::engine::{ControlHandle, PreparedSettings};
 use crate::log::{Level, Log};
 use crate::notify::Notifier;
@@ -21,11 +22,21 @@ pub struct Reloader<P: Protocol> {
 }
 
 impl<P: Protocol> Reloader<P> {
-    /// Reloads the settings by `load`.
-    pub fn reload(&mut self, load: impl Fn() -> Result<Resolved, ConfigError>) {
+    /// Reloads the settings by `load`, one time after the other, whoever asks for it. Returns whether they are in force.
+    pub fn shared(
+        self,
+        load: impl Fn() -> Result<Resolved, ConfigError> + Send + Sync + 'static,
+    ) -> Arc<dyn Fn() -> bool + Send + Sync> {
+        let reloader = Mutex::new(self);
+        // After a panic the settings are those before or after the reload.
+        Arc::new(move || reloader.lock().unwrap_or_else(PoisonError::into_inner).reload(&load))
+    }
+
+    /// Reloads the settings by `load`. Returns whether they are in force.
+    fn reload(&mut self, load: impl Fn() -> Result<Resolved, ConfigError>) -> bool {
         self.notifier.reloading();
         let reloaded = load().map_err(Into::into).and_then(|resolved| self.apply(resolved));
-        let metrics = self.control.metrics();
+        let (metrics, is_done) = (self.control.metrics(), reloaded.is_ok());
         match reloaded {
             Ok(log) => {
                 metrics.reloads.increment();
@@ -38,6 +49,7 @@ impl<P: Protocol> Reloader<P> {
             }
         }
         self.notifier.ready();
+        is_done
     }
 
     /// If it fails, the old settings stay in force.
@@ -64,6 +76,7 @@ impl<P: Protocol> Reloader<P> {
         let settings = Settings { listen: fixed.listen.clone(), pooling, reset, ..settings };
         let prepared = PreparedSettings::new(&settings, log)?;
         self.control.apply_settings(&prepared)?;
+        self.control.console().set_facts(Facts::of(&settings, log));
         self.set_socket_mode(settings.allowed_uids.mode());
         Ok(log)
     }

@@ -13,6 +13,7 @@ use clap::ValueEnum;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use crate::console_rules::ConsoleRules;
 use crate::fingerprint::{Fingerprint, FingerprintBuilder};
 use crate::url::{ProtocolKind, ServerUrl};
 
@@ -37,6 +38,8 @@ pub struct Settings {
     pub reset: ResetPolicy,
     pub threads: NonZeroUsize,
     pub limits: Limits,
+    /// `None` if the console is off.
+    pub console: Option<ConsoleRules>,
 }
 
 impl Settings {

@@ -36,6 +36,8 @@ enum UpgradeError {
     NoSockets,
     #[error("a worker does not answer, so the proxy stops")]
     Stuck,
+    #[error("databases are paused or disabled, which the new process would not know: RESUME and ENABLE them first")]
+    Restricted,
 }
 
 /// Starts new processes on request.
@@ -100,6 +102,9 @@ impl<P: Protocol> Upgrader<P> {
     }
 
     fn start_new_process(&self) -> Result<Child, UpgradeError> {
+        if self.control.console().operations().has_restrictions() {
+            return Err(UpgradeError::Restricted);
+        }
         let sockets = self.sockets()?;
         let not_started = |source| UpgradeError::NotStarted { program: self.program.clone(), source };
         let (ours, theirs) = UnixStream::pair().map_err(not_started)?;
@@ -134,8 +139,13 @@ impl<P: Protocol> Upgrader<P> {
     /// If it succeeds, the sockets and their files are the new process's.
     fn hand_over(&self, stream: &UnixStream, pid: u32) -> Result<(), UpgradeError> {
         let _lock = self.handover.lock();
+        // While this is locked, no command of the console can pause anything.
+        let mut decided = self.control.console().decided();
+        if decided.operations.has_restrictions() {
+            return Err(UpgradeError::Restricted);
+        }
         match self.control.hand_over() {
-            Ok(HandedOver::Done) => {}
+            Ok(HandedOver::Done) => decided.is_handed_over = true,
             Ok(HandedOver::IsStopping) => return Err(UpgradeError::NoSockets),
             Err(NoAnswer) => {
                 // Some workers may accept no clients any more: the supervisor must start the proxy anew.

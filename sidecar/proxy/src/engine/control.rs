@@ -8,19 +8,21 @@ use std::time::{Duration, Instant};
 
 use super::control_request::{ControlRequest, HandedOver, Health, PreparedSettings};
 use super::mailbox::{Mailbox, WorkerMessage};
+use crate::console_link::ConsoleLink;
 use crate::metrics::Metrics;
 use crate::protocol::Protocol;
 use crate::status::Status;
 
 /// A turn of a worker takes less than a millisecond: a status request fails soon if a worker is stuck.
-const STATUS_TIMEOUT: Duration = Duration::from_secs(2);
+pub(super) const STATUS_TIMEOUT: Duration = Duration::from_secs(2);
 /// Settings that were handed over take effect however late: a reload must not be reported as failed too soon.
-const RELOAD_TIMEOUT: Duration = Duration::from_secs(15);
+pub(super) const RELOAD_TIMEOUT: Duration = Duration::from_secs(15);
 
 #[derive(Clone)]
 pub struct ControlHandle<P: Protocol> {
     pub(super) mailboxes: Arc<[Mailbox<P>]>,
     pub(super) metrics: Arc<Metrics>,
+    pub(super) console: Arc<ConsoleLink>,
 }
 
 /// The proxy has ended or is stuck.
@@ -69,7 +71,7 @@ impl<P: Protocol> ControlHandle<P> {
 }
 
 /// The responses of these workers, within one deadline.
-fn request<P: Protocol, T>(
+pub(super) fn request<P: Protocol, T>(
     mailboxes: &[Mailbox<P>],
     timeout: Duration,
     ask: impl Fn(Sender<T>) -> ControlRequest<P>,

@@ -25,8 +25,10 @@ use super::key_deriver::KeyDeriver;
 use super::mailbox::{Mailbox, WorkerMessage};
 use super::shared_state::{SharedPool, SharedState};
 use super::signals::{FIRST_SIGNAL_TASK, SIGNALS, SignalTask, TaskThread};
+use super::usage::UsageTotals;
 use super::worker::Worker;
 use super::worker_shared::WorkerShared;
+use crate::console_facts::Facts;
 use crate::inheritance::Inheritance;
 use crate::log::Log;
 use crate::notify::Notifier;
@@ -65,9 +67,11 @@ impl<P: Protocol> Workers<P> {
             metrics: Arc::default(),
             notifier: notifier.clone(),
             key_deriver: key_deriver(Arc::clone(&mailboxes)),
+            console: Arc::default(),
             began: Instant::now(),
             started: Timestamp::now(),
         };
+        services.console.set_facts(Facts::of(settings, log));
         let mut workers = Vec::<Worker<P>>::new();
         let pool = ConnectionPool::new(settings.limits.server_connections);
         let pools = WorkerShared::for_workers(pool, threads);
@@ -203,6 +207,7 @@ impl<P: Protocol> Worker<P> {
                 access,
                 upstream,
                 services,
+                operations: Arc::default(),
                 reactor,
                 spare: SpareBuffers::default(),
                 now,
@@ -218,6 +223,8 @@ impl<P: Protocol> Worker<P> {
             tokens,
             exclusive: ExclusiveDatabases::default(),
             agenda: Agenda::new(now),
+            usage: UsageTotals::new(now),
+            numbers: 0,
             signals: None,
             signal_tasks: [const { None }; SignalTask::ALL.len()],
         }

@@ -12,6 +12,7 @@ use ciphertoll_wire::{Secret, postgres};
 use foldhash::HashMap;
 
 use crate::client_auth::{ClientAuth, TlsState};
+use crate::console_rules::CONSOLE;
 use crate::postgres::recent_logins::RecentLogins;
 use crate::postgres::startup_request::{StartupParameters, StartupRequest};
 use crate::protocol::{HandshakeResult, HandshakeStep, ProtocolHandshake, next_step};
@@ -39,7 +40,15 @@ pub struct ClientHandshake {
     recent_logins: Option<RecentLogins>,
     /// Drawn together with those of other clients, if it is known to be needed.
     nonce: Option<ServerNonce>,
+    console: ConsoleTrust,
     state: HandshakeState,
+}
+
+/// Whether the client may log in to the console as the user `pgbouncer` without a password.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum ConsoleTrust {
+    Untrusted,
+    Trusted,
 }
 
 enum HandshakeState {
@@ -87,7 +96,8 @@ type Outcome = HandshakeResult<Box<StartupRequest>>;
 impl ClientHandshake {
     pub fn new(auth: ClientAuth, credentials: Option<Arc<CredentialStore>>) -> Self {
         let state = HandshakeState::Startup { requests: 0 };
-        Self { auth, credentials, tls: auth.initial_tls(), recent_logins: None, nonce: None, state }
+        let console = ConsoleTrust::Untrusted;
+        Self { auth, credentials, tls: auth.initial_tls(), recent_logins: None, nonce: None, console, state }
     }
 
     /// Saves parsing a message that clients have sent before, and drawing a nonce.
@@ -160,6 +170,9 @@ impl ClientHandshake {
         }
         out.extend_from_slice(&parameters.negotiation);
         let request = StartupRequest::new(parameters);
+        if self.console == ConsoleTrust::Trusted && is_for_console(&request.parameters) {
+            return Ok(Some(HandshakeStep::Login(request)));
+        }
         if let Some(credentials) = self.credentials.take_if(|_| self.auth.needs_password()) {
             out.extend_from_slice(&credentials.sasl_request);
             self.state = HandshakeState::AwaitScram { request, credentials };
@@ -231,6 +244,14 @@ impl ProtocolHandshake for ClientHandshake {
     fn refuse(&self, refusal: &Refusal, out: &mut Vec<u8>) {
         refusal.write(out);
     }
+
+    fn trust_console(&mut self) {
+        self.console = ConsoleTrust::Trusted;
+    }
+}
+
+fn is_for_console(parameters: &StartupParameters) -> bool {
+    parameters.user == CONSOLE && parameters.database.as_deref() == Some(CONSOLE)
 }
 
 /// The client's next response to a request for authentication; `None` if it is not complete yet.

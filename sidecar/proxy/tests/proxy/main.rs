@@ -6,6 +6,7 @@
 
 mod cases;
 mod client_tls;
+mod console;
 mod departures;
 mod drivers;
 mod fake;
@@ -25,6 +26,7 @@ mod reset_leaks;
 mod server;
 mod server_behaviour;
 mod stalls;
+mod switchover;
 mod threads;
 mod topics;
 mod transactions;
@@ -60,6 +62,9 @@ fn postgres() -> Vec<Trial> {
         Topic::new("operation", BOTH, &upgrades::CASES),
         Topic::new("reloads", BOTH, &reloads::CASES),
         Topic::new("reloads", SESSION, &reloads::OF_SESSIONS),
+        Topic::new("console", BOTH, &console::CASES),
+        Topic::new("console", SESSION, &console::OF_SESSIONS),
+        Topic::new("console", TRANSACTION, &switchover::CASES),
         Topic::new("faults", SESSION, &faults::CASES),
         Topic::new("faults", SESSION, &stalls::CASES),
         Topic::new("faults", SESSION, &limits::CASES),

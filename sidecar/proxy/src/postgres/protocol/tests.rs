@@ -28,6 +28,7 @@ fn settings(users: &[(&str, &str)]) -> Settings {
         reset: ResetPolicy::Always,
         threads: std::num::NonZeroUsize::MIN,
         limits: Limits::default(),
+        console: None,
     }
 }
 
