@@ -3,7 +3,7 @@
 use std::ffi::OsString;
 use std::path::PathBuf;
 
-use ciphertoll_proxy::{Config, ConfigError, ConfigFile, ListenAddress, ResolvedServers};
+use ciphertoll_proxy::{Config, ConfigError, ConfigFile, ListenAddress, ResolvedServers, ServerName};
 use clap::parser::ValueSource;
 use clap::{ArgMatches, CommandFactory, Error, FromArgMatches, Parser, Subcommand};
 use clap_complete::Shell;
@@ -23,7 +23,7 @@ use clap_complete::Shell;
     max_term_width = 110,
     override_usage = "ciphertoll-proxy --listen ADDRESS --server URL [OPTIONS]\n       \
                       ciphertoll-proxy --config FILE [--check] [OPTIONS]\n       \
-                      ciphertoll-proxy status|schema|completions|man",
+                      ciphertoll-proxy status|console|schema|completions|man",
     args_conflicts_with_subcommands = true,
     subcommand_negates_reqs = true
 )]
@@ -54,6 +54,23 @@ pub(crate) enum Subcommands {
         /// Configuration file of the running proxy, which names its admin address
         #[arg(long, value_name = "FILE")]
         config: Option<PathBuf>,
+    },
+    /// Carry out a command of the console of a running proxy, such as 'SHOW POOLS' or PAUSE
+    Console {
+        /// The command
+        command: String,
+        /// Admin address of the running proxy (its --admin); a unix socket for commands that change anything
+        #[arg(long, value_name = "ADDRESS", required_unless_present = "config")]
+        admin: Option<ListenAddress>,
+        /// Configuration file of the running proxy, which names its admin address
+        #[arg(long, value_name = "FILE")]
+        config: Option<PathBuf>,
+        /// The server, if the process has several
+        #[arg(long, value_name = "NAME")]
+        server_name: Option<ServerName>,
+        /// Print rows as JSON
+        #[arg(long)]
+        json: bool,
     },
     /// Print the JSON Schema of the configuration file
     Schema,

@@ -13,6 +13,7 @@ use nix::unistd::geteuid;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use crate::console_rules::ConsoleRules;
 use crate::duration::HumanDuration;
 use crate::log::Log;
 use crate::password::searched;
@@ -28,7 +29,7 @@ use crate::url::{ProtocolKind, ServerUrl, UpstreamEncryption};
 pub use error::ConfigError;
 pub use schema::json_schema;
 use sections::at_least_one;
-pub use sections::{LimitsSection, LogSection, UserSection};
+pub use sections::{ConsoleSection, LimitsSection, LogSection, UserSection};
 pub use servers::{ConfigFile, ResolvedServer, ResolvedServers, ServerName};
 
 /// MySQL clients offer no ALPN; a client that offers another protocol is refused.
@@ -154,6 +155,10 @@ pub struct Config {
     /// Logging to stderr.
     #[command(flatten)]
     pub log: LogSection,
+    /// The console: absent if it is off.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[arg(skip)]
+    pub console: Option<ConsoleSection>,
     /// Users in addition to the one in the server's URL, and the sources of passwords.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[arg(skip)]
@@ -217,6 +222,7 @@ impl Config {
         if self.replication == Some(true) && server.protocol == ProtocolKind::MySql {
             return Err(ConfigError::ReplicationInMySql);
         }
+        let console = self.console_rules(server.protocol)?;
         let (users, without_password) = self.users(&server)?;
         let limits = self.limits();
         if limits.warm.saturating_mul(users.len()) > limits.server_connections {
@@ -277,6 +283,7 @@ impl Config {
             replication: ReplicationAccess::of(self.replication.unwrap_or_default()),
             threads,
             limits,
+            console,
         };
         let (admin, log) = (self.admin.clone(), Log::new(level, format));
         Ok(Resolved { settings, admin, log, effective, without_password })
@@ -389,6 +396,17 @@ impl Config {
             });
         }
         Ok((users, missing))
+    }
+
+    fn console_rules(&self, protocol: ProtocolKind) -> Result<Option<ConsoleRules>, ConfigError> {
+        let Some(section) = &self.console else { return Ok(None) };
+        let rules = section.rules();
+        let by_listener = rules != ConsoleRules::default();
+        match protocol {
+            ProtocolKind::MySql if by_listener => Err(ConfigError::ConsoleUsersInMySql),
+            _ if !by_listener && self.admin.is_none() => Err(ConfigError::ConsoleUnreachable),
+            _ => Ok(Some(rules)),
+        }
     }
 
     fn limits(&self) -> Limits {

@@ -12,7 +12,7 @@
 //! - [`Workers`] move the bytes, each with one readiness loop.
 //! - [`Config`] reads the settings, [`AdminServer`] serves status and metrics, [`Reloader`] applies new
 //!   settings. The last two have a thread each and reach the workers of each [`RunningServer`] through its
-//!   [`ServerControl`].
+//!   [`ControlHandle`].
 //!
 //! # Where to change what
 //!
@@ -40,15 +40,22 @@
 //! - commands that need a database without connections: `wire::postgres::relay::database_commands`,
 //!   `proxy::engine::exclusive`
 //! - the upgrade of a running sidecar: `proxy::upgrade` (the running process), `proxy::inheritance` (the new one)
+//! - commands of operators (`PAUSE`, `SHOW POOLS`): the console is `proxy::console`, what the commands do to workers is
+//!   `proxy::engine::operate`, to the pool `proxy::pool::pause`; the state that they change: `proxy::operations`
 //! - settings, status, metrics of the sidecar: `proxy::config`, `proxy::status`, `proxy::metrics`; then
 //!   `docs/sidecar/operations.md`
 
 mod admin;
 mod client_auth;
 mod config;
+mod console;
+mod console_facts;
+mod console_link;
+mod console_rules;
 mod duration;
 mod engine;
 mod fingerprint;
+mod http;
 mod inheritance;
 mod log;
 mod login_names;
@@ -56,6 +63,7 @@ mod metrics;
 pub mod mysql;
 mod notify;
 mod on_demand;
+mod operations;
 mod password;
 mod pool;
 pub mod postgres;
@@ -71,16 +79,15 @@ mod upgrade;
 mod upstream;
 mod url;
 
-pub use admin::{AdminServer, AdminSocket, SocketFile, StatusError, read_status};
+pub use admin::{AdminServer, AdminSocket, SocketFile, StatusError, read_status, run_command};
 pub use client_auth::{ClientAuth, TlsState};
 pub use config::{
-    Config, ConfigError, ConfigFile, LimitsSection, LogSection, MissingPassword, Resolved, ResolvedServer,
-    ResolvedServers, ServerName, UserSection, json_schema,
+    Config, ConfigError, ConfigFile, ConsoleSection, LimitsSection, LogSection, MissingPassword, Resolved,
+    ResolvedServer, ResolvedServers, ServerName, UserSection, json_schema,
 };
+pub use console_rules::{ConsoleRules, OwnUid};
 pub use duration::{DurationError, HumanDuration};
-pub use engine::{
-    ApplySettings, Health, NoAnswer, PreparedSettings, ServerControl, ServerWorkers, SignalTask, Workers,
-};
+pub use engine::{ControlHandle, Health, NoAnswer, PreparedSettings, ServerWorkers, SignalTask, Workers};
 pub use fingerprint::Fingerprint;
 pub use inheritance::Inheritance;
 pub use log::{Format, Level, Log};

@@ -41,6 +41,11 @@ impl Log {
         Self { server: Some(name), ..self }
     }
 
+    /// Whether it is the log of one of several servers.
+    pub(crate) fn has_server(self) -> bool {
+        self.server.is_some()
+    }
+
     /// Queues an event for the writer thread. If the queue is full, the event is dropped and counted.
     pub fn event(self, level: Level, event: &str, fields: &[(&str, &dyn Display)]) {
         if level < self.min_level {

@@ -7,7 +7,7 @@ mod serve;
 use std::path::Path;
 use std::process::ExitCode;
 
-use ciphertoll_proxy::{ConfigFile, ListenAddress, Log, json_schema, read_status};
+use ciphertoll_proxy::{ConfigFile, ListenAddress, Log, ServerName, json_schema, read_status, run_command};
 use clap::CommandFactory;
 
 use crate::arguments::{Arguments, CommandLine, Subcommands};
@@ -31,6 +31,12 @@ fn main() -> ExitCode {
             }
         }
         Some(Subcommands::Status { admin, config }) => status(admin.as_ref(), config.as_deref()),
+        Some(Subcommands::Console { command, admin, config, server_name, json }) => {
+            match admin_address(admin.as_ref(), config.as_deref()) {
+                Ok(address) => console(&address, server_name.as_ref(), command, *json),
+                Err(code) => code,
+            }
+        }
         None if arguments.check => check(&command_line),
         None => {
             let _flush = FlushLog;
@@ -49,15 +55,30 @@ impl Drop for FlushLog {
 }
 
 fn status(admin: Option<&ListenAddress>, config: Option<&Path>) -> ExitCode {
+    let address = match admin_address(admin, config) {
+        Ok(address) => address,
+        Err(code) => return code,
+    };
+    match read_status(&address) {
+        Ok(status) => print(status.to_string().as_bytes()),
+        Err(error) => fail(&error, UNREACHABLE),
+    }
+}
+
+/// The admin address that is given, or that of the configuration. The error is printed already.
+fn admin_address(admin: Option<&ListenAddress>, config: Option<&Path>) -> Result<ListenAddress, ExitCode> {
     let address = match (admin, config.map(ConfigFile::read)) {
         (Some(address), _) => Some(address.clone()),
         (None, Some(Ok(config))) => config.admin,
-        (None, Some(Err(error))) => return fail(&error, USAGE),
+        (None, Some(Err(error))) => return Err(fail(&error, USAGE)),
         (None, None) => None,
     };
-    let Some(address) = address else { return fail(&"the configuration has no \"admin\" address", USAGE) };
-    match read_status(&address) {
-        Ok(status) => print(status.to_string().as_bytes()),
+    address.ok_or_else(|| fail(&"the configuration has no \"admin\" address", USAGE))
+}
+
+fn console(address: &ListenAddress, server: Option<&ServerName>, command: &str, as_json: bool) -> ExitCode {
+    match run_command(address, server.map(ServerName::as_str), command, as_json) {
+        Ok(output) => print(output.as_bytes()),
         Err(error) => fail(&error, UNREACHABLE),
     }
 }

@@ -9,6 +9,7 @@ use std::time::Duration;
 use ciphertoll_net::{Error, Fault};
 
 use crate::log::Log;
+use crate::operations::{KILLED, PAUSED, RECONNECT};
 use crate::status::Status;
 
 const PREFIX: &str = "ciphertoll_proxy_";
@@ -141,7 +142,7 @@ pub(crate) const EXCLUSIVE_ACCESS: &str = "a command needs exclusive access to t
 pub(crate) const DEDICATED_CLIENT_LEFT: &str = "its replication client has left";
 
 /// Reasons in the log and their labels. Any other reason describes an unknown state of a session.
-const REASONS: [(&str, &str); 11] = [
+const REASONS: [(&str, &str); 14] = [
     ("it was idle for too long", "idle"),
     ("it is old", "age"),
     ("makes room for another database", "evicted"),
@@ -153,6 +154,9 @@ const REASONS: [(&str, &str); 11] = [
     ("it was opened with old settings", "reloaded"),
     ("the limit of server connections was lowered", "surplus"),
     (DEDICATED_CLIENT_LEFT, "replication"),
+    (PAUSED, "paused"),
+    (RECONNECT, "reconnect"),
+    (KILLED, "killed"),
 ];
 
 /// The metrics of servers. Those of several have their server's name as a label.
@@ -183,6 +187,13 @@ pub(crate) fn render(servers: &[(&Metrics, &Status)]) -> String {
 
 fn write_server(text: &mut Exposition, metrics: &Metrics, status: &Status) {
     text.gauge("draining", "Whether the proxy is stopping.", u8::from(status.draining));
+    let paused = usize::from(status.paused) + status.paused_databases.len();
+    text.gauge("pauses", "Pauses by the console in force: of all databases, and of single ones.", paused);
+    text.gauge(
+        "disabled_databases",
+        "Databases whose new clients are refused, by the console.",
+        status.disabled_databases.len(),
+    );
     text.gauge("threads", "Number of worker threads.", status.threads.len());
     write_clients(text, metrics, status);
     write_servers(text, metrics, status);

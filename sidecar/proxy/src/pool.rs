@@ -6,6 +6,7 @@
 //! for the clients that wait.
 
 mod list;
+mod pause;
 
 use std::cell::Cell;
 use std::hash::Hash;
@@ -14,6 +15,7 @@ use std::time::{Duration, Instant};
 use foldhash::HashMap;
 pub use list::WorkerBound;
 use list::{ConnectionLists, Connections, ListId, Lists};
+use pause::PauseRule;
 
 /// Among clients that started to wait within this time of the first one, a client on the connection's worker
 /// goes first: moving a connection costs more than assigning it.
@@ -37,10 +39,13 @@ pub struct ConnectionPool<K, S, C> {
     numbers: HashMap<K, usize>,
     /// The number of the key that was found last, because most operations use one key.
     recent: Cell<usize>,
+    pause: PauseRule<K>,
 }
 
 struct KeyPool<K> {
     key: K,
+    /// No connection is handed out or opened: see [`pause`].
+    is_paused: bool,
     /// The most recently used one is used next; the others grow old and are closed.
     idle: Connections,
     /// Kept for clients between transactions, not reset. The oldest is first.
@@ -87,9 +92,10 @@ pub enum PoolAction<S> {
 }
 
 impl<K> KeyPool<K> {
-    fn new(key: K, waiting: ListId) -> Self {
+    fn new(key: K, is_paused: bool, waiting: ListId) -> Self {
         Self {
             key,
+            is_paused,
             idle: Connections::default(),
             kept: Connections::default(),
             orphaned: Connections::default(),
@@ -101,14 +107,20 @@ impl<K> KeyPool<K> {
         }
     }
 
-    /// Waiting clients for which no connection is reserved or being opened.
+    /// Waiting clients for which no connection is reserved or being opened, and may be.
     fn unserved<C: WorkerBound>(&self, clients: &Lists<C, Instant>) -> usize {
+        if self.is_paused {
+            return 0;
+        }
         clients.len(self.waiting).saturating_sub(self.opening + self.reserved.count() + self.evicting)
     }
 
     /// The client that gets a connection of this worker: the one that has waited longest, or the first of the
     /// worker's own within [`LOCALITY_WINDOW`].
     fn next_waiting<C: WorkerBound>(&self, clients: &Lists<C, Instant>, thread: usize) -> Option<C> {
+        if self.is_paused {
+            return None;
+        }
         let (longest, first) = clients.first(self.waiting)?;
         let is_recent = |(_, since): &(C, Instant)| *since <= first + LOCALITY_WINDOW;
         let mut recent = clients.iter(self.waiting).take(LOCALITY_SCAN).take_while(is_recent);
@@ -117,7 +129,7 @@ impl<K> KeyPool<K> {
     }
 
     fn has_available(&self) -> bool {
-        self.idle.count() + self.kept.count() + self.orphaned.count() > 0
+        !self.is_paused && self.idle.count() + self.kept.count() + self.orphaned.count() > 0
     }
 
     /// The newest connection of this worker, which is the one whose data is most likely in the caches.
@@ -170,6 +182,7 @@ impl<K: Clone + Eq + Hash, S: WorkerBound, C: WorkerBound> ConnectionPool<K, S, 
             pools: Vec::new(),
             numbers: HashMap::default(),
             recent: Cell::new(0),
+            pause: PauseRule::default(),
         }
     }
 
@@ -203,8 +216,9 @@ impl<K: Clone + Eq + Hash, S: WorkerBound, C: WorkerBound> ConnectionPool<K, S, 
             self.numbers.insert(key.clone(), number);
             number
         });
-        let Self { pools, connections, clients, .. } = self;
-        let pool = pools[number].get_or_insert_with(|| KeyPool::new(key.clone(), clients.create()));
+        let Self { pools, connections, clients, pause, .. } = self;
+        let new = || KeyPool::new(key.clone(), pause.covers(key), clients.create());
+        let pool = pools[number].get_or_insert_with(new);
         (pool, connections, clients)
     }
 
@@ -217,7 +231,9 @@ impl<K: Clone + Eq + Hash, S: WorkerBound, C: WorkerBound> ConnectionPool<K, S, 
     pub fn acquire(&mut self, key: &K, client: C, acceptable: Acceptable, now: Instant) -> PoolAction<S> {
         let thread = client.thread();
         let (pool, connections, clients) = self.get_or_add(key);
-        if let Some(taken) = pool.take_newest_of(connections, thread, acceptable) {
+        if !pool.is_paused
+            && let Some(taken) = pool.take_newest_of(connections, thread, acceptable)
+        {
             return taken;
         }
         clients.push_back(pool.waiting, client, now);
@@ -333,13 +349,19 @@ impl<K: Clone + Eq + Hash, S: WorkerBound, C: WorkerBound> ConnectionPool<K, S, 
     ) -> bool {
         let order = self.next_order();
         let (pool, connections, clients) = self.get_or_add(key);
-        let is_kept = clients.len(pool.waiting) == 0;
+        let is_kept = !pool.is_paused && clients.len(pool.waiting) == 0;
         let list = if is_kept { list(pool) } else { &mut pool.reserved };
         list.push(connections, server, order);
         is_kept
     }
 
-    /// Takes a kept connection for its client, or to reset it. Returns false if it is no longer kept.
+    /// Takes a kept connection for its client. Returns false if it is no longer kept, or if the key is paused.
+    pub fn resume_kept(&mut self, key: &K, server: S) -> bool {
+        let Some((pool, connections, _)) = self.get_mut(key) else { return false };
+        !pool.is_paused && pool.kept.remove(connections, server)
+    }
+
+    /// Takes a kept connection to reset or close it. Returns false if it is no longer kept.
     pub fn take_kept(&mut self, key: &K, server: S) -> bool {
         let Some((pool, connections, _)) = self.get_mut(key) else { return false };
         pool.kept.remove(connections, server) || pool.orphaned.remove(connections, server)
@@ -384,8 +406,12 @@ impl<K: Clone + Eq + Hash, S: WorkerBound, C: WorkerBound> ConnectionPool<K, S, 
         self.waiting += 1;
     }
 
+    /// The client that has waited longest. Clients of a paused key wait on.
     pub fn pop_waiting(&mut self, key: &K) -> Option<C> {
         let (pool, _, clients) = self.get_mut(key)?;
+        if pool.is_paused {
+            return None;
+        }
         let (client, _) = clients.first(pool.waiting)?;
         clients.remove(client);
         self.waiting -= 1;
@@ -412,7 +438,7 @@ impl<K: Clone + Eq + Hash, S: WorkerBound, C: WorkerBound> ConnectionPool<K, S, 
 
     /// Counts a connection to open in advance, if there is room.
     pub fn open_in_advance(&mut self, key: &K) -> bool {
-        let has_room = self.open < self.limit;
+        let has_room = self.open < self.limit && !self.is_paused(key);
         if has_room {
             self.open_unconditionally(key);
         }
@@ -425,8 +451,11 @@ impl<K: Clone + Eq + Hash, S: WorkerBound, C: WorkerBound> ConnectionPool<K, S, 
         pool.idle.remove(connections, server)
     }
 
-    /// The number of unserved clients, if another client would have to wait for one of them.
-    pub fn queue_length(&self) -> Option<usize> {
+    /// The number of clients that wait and are not being served, if another client of this key would have to wait like them.
+    pub fn queue_length(&self, key: &K) -> Option<usize> {
+        if self.is_paused(key) {
+            return Some(self.waiting);
+        }
         // A kept connection can be taken without waiting for its client.
         let mut pools = self.pools.iter().flatten();
         if self.open < self.limit || pools.any(KeyPool::has_available) {

@@ -167,6 +167,21 @@ pub trait Protocol: Clone + Send + 'static {
 
     /// Appends the message that ends a connection.
     fn terminate(&self, to_server: &mut Vec<u8>);
+
+    /// The user of a client that logs in to the console instead of a database.
+    fn console_user<'a>(&self, _: &'a Self::Request) -> Option<&'a str> {
+        None
+    }
+
+    /// By which the server knows a connection.
+    fn server_process(&self, _: &Self::BackendState) -> Option<u32> {
+        None
+    }
+
+    /// The name that the client of a connection has given.
+    fn application_name(&self, _: &Self::BackendState) -> Option<String> {
+        None
+    }
 }
 
 /// The reset that a connection needs before another client uses it.
@@ -224,6 +239,9 @@ pub trait ProtocolHandshake {
     fn tls_established(&mut self, name: Option<String>);
 
     fn refuse(&self, refusal: &Refusal, out: &mut Vec<u8>);
+
+    /// The client may log in to the console as its own user without a password.
+    fn trust_console(&mut self) {}
 }
 
 pub trait ProtocolRequest {
@@ -239,6 +257,11 @@ pub trait ProtocolRequest {
     /// none. Returns their length.
     fn take_unanswered(&mut self, _input: &[u8]) -> usize {
         0
+    }
+
+    /// The name that the client has given.
+    fn application_name(&self) -> Option<String> {
+        None
     }
 
     /// Whether another client has killed this one while it has no connection.

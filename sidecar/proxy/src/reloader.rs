@@ -2,9 +2,10 @@
 
 use std::fs::{Permissions, set_permissions};
 use std::os::unix::fs::PermissionsExt;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::config::{ConfigError, ResolvedServer, ResolvedServers, ServerName};
+use crate::console_facts::Facts;
 use crate::log::{Level, Log};
 use crate::notify::Notifier;
 use crate::running::RunningServer;
@@ -21,11 +22,22 @@ pub struct Reloader {
 }
 
 impl Reloader {
-    /// Reloads the settings by `load`.
-    pub fn reload(&mut self, load: impl Fn() -> Result<ResolvedServers, ConfigError>) {
+    /// Reloads the settings by `load`, one time after the other, whoever asks for it. Returns whether they are in force.
+    pub fn shared(
+        self,
+        load: impl Fn() -> Result<ResolvedServers, ConfigError> + Send + Sync + 'static,
+    ) -> Arc<dyn Fn() -> bool + Send + Sync> {
+        let reloader = Mutex::new(self);
+        // After a panic the settings are those before or after the reload.
+        Arc::new(move || reloader.lock().unwrap_or_else(PoisonError::into_inner).reload(&load))
+    }
+
+    /// Reloads the settings by `load`. Returns whether they are in force.
+    fn reload(&mut self, load: impl Fn() -> Result<ResolvedServers, ConfigError>) -> bool {
         self.notifier.reloading();
         let reloaded = load().map_err(Into::into).and_then(|resolved| self.apply(resolved));
-        let metrics = self.servers.iter().map(|server| server.control.metrics());
+        let (metrics, is_done) =
+            (self.servers.iter().map(|server| server.control.metrics()), reloaded.is_ok());
         match reloaded {
             Ok(log) => {
                 metrics.for_each(|metrics| metrics.reloads.increment());
@@ -38,6 +50,7 @@ impl Reloader {
             }
         }
         self.notifier.ready();
+        is_done
     }
 
     /// If it fails, the old settings stay in force, for all servers.
@@ -68,7 +81,8 @@ impl Reloader {
         for apply in prepared {
             apply()?;
         }
-        for (settings, _) in &settings {
+        for (server, (settings, log)) in self.servers.iter().zip(&settings) {
+            server.console.link().set_facts(Facts::of(settings, *log));
             self.set_socket_mode(&settings.listen, &settings.allowed_uids);
         }
         Ok(log)

@@ -3,20 +3,37 @@
 use std::sync::Arc;
 
 use crate::config::ServerName;
-use crate::engine::{Health, NoAnswer, ServerControl};
+use crate::console::{Console, Reload};
+use crate::engine::{ControlHandle, Health, NoAnswer, ServerControl};
+use crate::protocol::Protocol;
 use crate::settings::ListenAddress;
 use crate::status::Status;
 
 /// A server whose workers run.
 #[derive(Clone)]
 pub struct RunningServer {
-    pub name: Option<ServerName>,
+    pub(crate) name: Option<ServerName>,
     /// As in the settings of the start.
-    pub listen: Vec<ListenAddress>,
-    pub control: Arc<dyn ServerControl>,
+    pub(crate) listen: Vec<ListenAddress>,
+    pub(crate) control: Arc<dyn ServerControl>,
+    pub(crate) console: Arc<dyn Console>,
 }
 
 impl RunningServer {
+    pub fn new<P: Protocol>(
+        name: Option<ServerName>,
+        listen: Vec<ListenAddress>,
+        handle: ControlHandle<P>,
+    ) -> Self {
+        Self { name, listen, control: Arc::new(handle.clone()), console: Arc::new(handle) }
+    }
+
+    /// Serves clients of the console until the process ends. `reload` reads the settings again, and returns whether they are
+    /// in force.
+    pub fn open_console(&self, reload: Reload) {
+        self.console.open(reload);
+    }
+
     pub(crate) fn status(&self) -> Result<Status, NoAnswer> {
         let name = self.name.as_ref().map(|name| name.as_str().to_owned());
         Ok(Status { name, ..self.control.status()? })

@@ -9,8 +9,8 @@ use std::thread;
 use ciphertoll_net::tls::Verification;
 use ciphertoll_proxy::{
     AdminServer, AdminSocket, HandoverLock, Inheritance, Level, ListenAddress, Log, MySql, Notifier,
-    Postgres, ProtocolKind, Reloader, ResolvedServer, ResolvedServers, RunningServer, ServerWorkers,
-    SignalTask, SocketFile, StartError, Upgrader, UpstreamEncryption, Workers,
+    Postgres, Protocol, ProtocolKind, Reloader, ResolvedServer, ResolvedServers, RunningServer,
+    ServerWorkers, SignalTask, SocketFile, StartError, Upgrader, UpstreamEncryption, Workers,
 };
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use nix::sys::signal::{Signal, raise};
@@ -103,16 +103,15 @@ fn start(command_line: CommandLine, resolved: &Arc<ResolvedServers>) -> Result<S
     let mut inheritance = command_line.arguments.take_over.then(Inheritance::receive).transpose()?;
     let notifier = Notifier::from_environment();
     let start = |server| start_workers(server, log, &notifier, &mut inheritance);
-    let mut workers = resolved.servers.iter().map(start).collect::<Result<Vec<_>, _>>()?;
-    let running: Vec<RunningServer> =
-        resolved.servers.iter().zip(&workers).map(|(server, workers)| running(server, &**workers)).collect();
+    let started = resolved.servers.iter().map(start).collect::<Result<Vec<_>, _>>()?;
+    let (mut workers, running): (Vec<_>, Vec<_>) = started.into_iter().unzip();
     let admin = admin.as_ref().map(|address| open_admin(address, running.clone(), &mut inheritance));
     let admin = admin.transpose()?;
     // The last step that can fail: the running proxy goes on if it does.
     if let Some(inheritance) = inheritance {
         inheritance.confirm()?;
-        for (workers, server) in workers.iter_mut().zip(&running) {
-            workers.own_files(&server.listen);
+        for (workers, server) in workers.iter_mut().zip(&resolved.servers) {
+            workers.own_files(&server.resolved.settings.listen);
         }
     }
     let (socket_file, admin) = admin.map(|admin| serve_admin(admin, log)).transpose()?.unzip();
@@ -121,12 +120,22 @@ fn start(command_line: CommandLine, resolved: &Arc<ResolvedServers>) -> Result<S
     for (server, workers) in resolved.servers.iter().zip(&workers) {
         announce(server, log, &**workers);
     }
-    let mut reloader =
-        Reloader { servers: running, notifier: notifier.clone(), log, started_with: Arc::clone(resolved) };
+    let reloader = Reloader {
+        servers: running.clone(),
+        notifier: notifier.clone(),
+        log,
+        started_with: Arc::clone(resolved),
+    };
+    let reload = reloader.shared(move || command_line.load());
+    for server in &running {
+        server.open_console(Arc::clone(&reload));
+    }
     if let Some(first) = workers.first_mut() {
         first.on_signal(SignalTask::Upgrade, upgrade_signals, Box::new(move || upgrader.upgrade()))?;
-        let reload = move || reloader.reload(|| command_line.load());
-        first.on_signal(SignalTask::Reload, reload_signals, Box::new(reload))?;
+        let on_signal = move || {
+            reload();
+        };
+        first.on_signal(SignalTask::Reload, reload_signals, Box::new(on_signal))?;
     }
     notifier.ready();
     Ok((workers, socket_file, handover))
@@ -137,22 +146,26 @@ fn start_workers(
     log: Log,
     notifier: &Notifier,
     inheritance: &mut Option<Inheritance>,
-) -> Result<Box<dyn ServerWorkers>, StartError> {
-    let stops = signals(&[SIGTERM, SIGINT]).map_err(signal_error)?;
-    let (settings, log) = (&server.resolved.settings, server.log(log));
-    Ok(match settings.server.protocol {
-        ProtocolKind::Postgres => {
-            Box::new(Workers::<Postgres>::start(settings, log, stops, notifier, inheritance)?)
-        }
-        ProtocolKind::MySql => {
-            Box::new(Workers::<MySql>::start(settings, log, stops, notifier, inheritance)?)
-        }
-    })
+) -> Result<StartedServer, StartError> {
+    match server.resolved.settings.server.protocol {
+        ProtocolKind::Postgres => start_workers_of::<Postgres>(server, log, notifier, inheritance),
+        ProtocolKind::MySql => start_workers_of::<MySql>(server, log, notifier, inheritance),
+    }
 }
 
-fn running(server: &ResolvedServer, workers: &dyn ServerWorkers) -> RunningServer {
-    let listen = server.resolved.settings.listen.clone();
-    RunningServer { name: server.name.clone(), listen, control: workers.control() }
+type StartedServer = (Box<dyn ServerWorkers>, RunningServer);
+
+fn start_workers_of<P: Protocol>(
+    server: &ResolvedServer,
+    log: Log,
+    notifier: &Notifier,
+    inheritance: &mut Option<Inheritance>,
+) -> Result<StartedServer, StartError> {
+    let stops = signals(&[SIGTERM, SIGINT]).map_err(signal_error)?;
+    let (settings, log) = (&server.resolved.settings, server.log(log));
+    let workers = Workers::<P>::start(settings, log, stops, notifier, inheritance)?;
+    let running = RunningServer::new(server.name.clone(), settings.listen.clone(), workers.control());
+    Ok((Box::new(workers), running))
 }
 
 fn open_admin(

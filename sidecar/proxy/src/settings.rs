@@ -13,6 +13,7 @@ use clap::ValueEnum;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use crate::console_rules::ConsoleRules;
 use crate::fingerprint::{Fingerprint, FingerprintBuilder};
 use crate::url::{ProtocolKind, ServerUrl};
 
@@ -38,6 +39,8 @@ pub struct Settings {
     pub replication: ReplicationAccess,
     pub threads: NonZeroUsize,
     pub limits: Limits,
+    /// `None` if the console is off.
+    pub console: Option<ConsoleRules>,
 }
 
 impl Settings {

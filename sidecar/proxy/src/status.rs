@@ -24,6 +24,15 @@ pub struct Status {
     /// Start time in seconds since 1970.
     pub started_unix_s: i64,
     pub draining: bool,
+    /// Whether the console has paused all databases.
+    #[serde(default)]
+    pub paused: bool,
+    /// Databases that the console has paused by name.
+    #[serde(default)]
+    pub paused_databases: Vec<String>,
+    /// Databases whose new clients are refused.
+    #[serde(default)]
+    pub disabled_databases: Vec<String>,
     pub clients: ClientStates,
     pub limits: StatusLimits,
     /// By user and database.
@@ -137,6 +146,23 @@ impl Display for ProxyStatus {
 }
 
 impl Status {
+    /// What the console has changed, if anything.
+    fn write_operations(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.paused {
+            writeln!(out, "paused              all databases")?;
+        }
+        let list = |names: &[String]| {
+            names.iter().map(|name| name.escape_debug().to_string()).collect::<Vec<_>>().join(", ")
+        };
+        if !self.paused_databases.is_empty() {
+            writeln!(out, "paused              {}", list(&self.paused_databases))?;
+        }
+        if !self.disabled_databases.is_empty() {
+            writeln!(out, "disabled            {}", list(&self.disabled_databases))?;
+        }
+        Ok(())
+    }
+
     /// Adds the status of another worker of the same proxy.
     #[must_use]
     pub fn merge(mut self, other: Self) -> Self {
@@ -200,6 +226,7 @@ impl Display for Status {
         let stopping = if self.draining { ", stopping" } else { "" };
         writeln!(out, "ciphertoll-proxy {} to {}{stopping}", self.version, self.server)?;
         writeln!(out, "started             {}", date(self.started_unix_s))?;
+        self.write_operations(out)?;
         writeln!(
             out,
             "clients             {} in session, {} queued, {} logging in, {} leaving; at most {}",

@@ -36,6 +36,10 @@ enum UpgradeError {
     NoSockets,
     #[error("a worker does not answer, so the proxy stops")]
     Stuck,
+    #[error(
+        "databases are paused or disabled, which the new process would not know: RESUME and ENABLE them first"
+    )]
+    Restricted,
 }
 
 /// Starts new processes on request.
@@ -98,6 +102,9 @@ impl Upgrader {
     }
 
     fn start_new_process(&self) -> Result<Child, UpgradeError> {
+        if self.servers.iter().any(|server| server.console.link().operations().has_restrictions()) {
+            return Err(UpgradeError::Restricted);
+        }
         let sockets = self.sockets()?;
         let not_started = |source| UpgradeError::NotStarted { program: self.program.clone(), source };
         let (ours, theirs) = UnixStream::pair().map_err(not_started)?;
@@ -135,10 +142,18 @@ impl Upgrader {
     /// If it succeeds, the sockets and their files are the new process's.
     fn hand_over(&self, stream: &UnixStream, pid: u32) -> Result<(), UpgradeError> {
         let _lock = self.handover.lock();
+        // While these are locked, no command of the console can pause anything.
+        let mut decided: Vec<_> = self.servers.iter().map(|server| server.console.link().decided()).collect();
+        if decided.iter().any(|decided| decided.operations.has_restrictions()) {
+            return Err(UpgradeError::Restricted);
+        }
         let mut given_away = 0;
-        for server in &self.servers {
+        for (server, decided) in self.servers.iter().zip(&mut decided) {
             match server.control.hand_over() {
-                Ok(HandedOver::Done) => given_away += 1,
+                Ok(HandedOver::Done) => {
+                    decided.is_handed_over = true;
+                    given_away += 1;
+                }
                 // It was told to stop, and so were the others.
                 Ok(HandedOver::IsStopping) if given_away == 0 => return Err(UpgradeError::NoSockets),
                 Ok(HandedOver::IsStopping) | Err(NoAnswer) => {

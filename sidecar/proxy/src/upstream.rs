@@ -61,6 +61,14 @@ struct Resolver {
     name: String,
 }
 
+/// A name and its addresses.
+pub(crate) struct KnownName {
+    pub(crate) name: String,
+    /// Seconds until a connect looks it up again.
+    pub(crate) ttl_s: u64,
+    pub(crate) addresses: Vec<SocketAddr>,
+}
+
 impl Upstream {
     /// Reads certificates and resolves the name. A name that cannot be resolved now is not an error: it is resolved again later.
     pub fn new(url: &ServerUrl, library: UpstreamTlsLibrary, groups: &[Group]) -> Result<Self, Error> {
@@ -85,6 +93,14 @@ impl Upstream {
             transport: Transport::NonBlocking,
         };
         dialer.dial_as(plan.machine)
+    }
+
+    /// The names that are resolved, for the console.
+    pub(crate) fn known_names(&self) -> Vec<KnownName> {
+        let Addresses::Resolved(resolver) = &self.addresses else { return Vec::new() };
+        let addresses = resolver.found.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let ttl_s = RESOLVE_INTERVAL.saturating_sub(resolver.requested.elapsed()).as_secs();
+        vec![KnownName { name: resolver.name.clone(), ttl_s, addresses }]
     }
 
     /// After a failed connect, the next one uses another address, if there is one.

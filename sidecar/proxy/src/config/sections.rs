@@ -1,4 +1,4 @@
-//! The tables of the configuration file: limits, log, users.
+//! The tables of the configuration file: limits, log, console, users.
 
 use std::num::{NonZeroU32, NonZeroUsize};
 use std::path::PathBuf;
@@ -9,6 +9,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::error::ConfigError;
+use crate::console_rules::{ConsoleRules, OwnUid};
 use crate::duration::HumanDuration;
 use crate::log::{Format, Level};
 use crate::password::{PasswordSource, find_in_password_file, find_password, read_password};
@@ -88,6 +89,31 @@ pub struct LogSection {
         help = "Log format [default: text]"
     )]
     pub format: Option<Format>,
+}
+
+/// The console, with PgBouncer's commands. It is off without this table.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields, default)]
+pub struct ConsoleSection {
+    /// Users who may use all commands in the database `pgbouncer` (PostgreSQL). They authenticate like other clients.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub admin_users: Vec<String>,
+    /// Users who may use `SHOW` there.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub stats_users: Vec<String>,
+    /// Whether a client of the unix socket with the proxy's own UID may use all commands there as the user
+    /// `pgbouncer`, without a password.
+    pub own_uid: bool,
+}
+
+impl ConsoleSection {
+    pub(super) fn rules(&self) -> ConsoleRules {
+        ConsoleRules {
+            admin_users: self.admin_users.clone(),
+            stats_users: self.stats_users.clone(),
+            own_uid: if self.own_uid { OwnUid::IsAdmin } else { OwnUid::NotSpecial },
+        }
+    }
 }
 
 /// A database user.

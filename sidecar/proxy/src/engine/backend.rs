@@ -11,6 +11,7 @@ use ciphertoll_wire::{Response, postgres, session};
 use super::environment::Environment;
 use super::flow::{Flow, TokenKind, token_of};
 use super::upkeep::Upkeep;
+use super::usage::Usage;
 use crate::log::Level;
 use crate::protocol::{
     AcquiredState, CommandOutcome, Detached, PoolKey, Pooling, Protocol, ProtocolCommand, ProtocolSession,
@@ -30,6 +31,8 @@ pub(super) struct ServerConnection<P: Protocol> {
     /// A cancel request was lost on its way: it may still cancel a command of the next client.
     pub(super) lost_cancel: bool,
     pub(super) upkeep: Upkeep,
+    /// No other server connection of the proxy has it.
+    pub(super) number: u32,
     pub(super) stage: ServerStage<P>,
 }
 
@@ -49,6 +52,10 @@ pub(super) struct Backend<P: Protocol> {
     pub(super) activity: Activity<P>,
     /// Since when it is held for its client, which may ask for diagnostics: from one transaction to the next.
     held_since: Option<Instant>,
+    /// Since the connection was opened or moved.
+    pub(super) usage: Usage,
+    /// When its client got it.
+    pub(super) assigned: Instant,
 }
 
 pub(super) enum Activity<P: Protocol> {
@@ -139,13 +146,14 @@ impl<P: Protocol> Slab<ServerConnection<P>> {
 }
 
 impl<P: Protocol> ServerConnection<P> {
-    pub(super) fn connecting(key: P::Key, env: &Environment<P>) -> Self {
+    pub(super) fn connecting(key: P::Key, number: u32, env: &Environment<P>) -> Self {
         let fingerprints = (env.upstream.fingerprint, env.protocol.fingerprint(&key));
         Self {
             key,
             opened_at: env.now,
             cancels: 0,
             lost_cancel: false,
+            number,
             upkeep: Upkeep::new(fingerprints, env.version, env.now),
             stage: ServerStage::Connecting { connecting: None, until: env.now + env.limits.connect },
         }
@@ -210,6 +218,8 @@ impl<P: Protocol> ServerConnection<P> {
             flow: Flow { unread: true, ..Flow::default() },
             activity: Activity::Idle { since: env.now, command: env.protocol.idle_command() },
             held_since: None,
+            usage: Usage::default(),
+            assigned: env.now,
         }));
         Ok(())
     }
@@ -219,7 +229,18 @@ impl<P: Protocol> ServerConnection<P> {
         if is_over_limit {
             return Some("the limit of server connections was lowered");
         }
-        (!self.has_settings(env)).then_some("it was opened with old settings")
+        let is_old = !self.has_settings(env);
+        is_old.then_some("it was opened with old settings").or_else(|| self.operators_reason(env))
+    }
+
+    /// Why an operator wants it closed, if so.
+    pub(super) fn operators_reason(&self, env: &Environment<P>) -> Option<&'static str> {
+        env.operations.close_reason(self.key.database(), self.opened_at)
+    }
+
+    /// Whether it is closed when its client releases it, because settings have changed or an operator wants it.
+    pub(super) fn must_close(&self, env: &Environment<P>) -> bool {
+        !self.has_settings(env) || env.operations.is_outdated(self.key.database(), self.opened_at)
     }
 
     fn has_settings(&self, env: &Environment<P>) -> bool {

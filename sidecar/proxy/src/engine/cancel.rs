@@ -34,6 +34,9 @@ impl<P: Protocol> Worker<P> {
             count.increment();
             return self.close_client(requester, how);
         }
+        if self.env.access.console.is_some() && self.env.services.console.cancel(process_id, key) {
+            return self.close_client(requester, "cancelled a command of the console");
+        }
         let Some((server_id, plan)) = self.cancel_target(process_id, key) else {
             // Like servers: no response, so that keys cannot be guessed.
             self.env.metrics().cancels_dropped.increment();
@@ -146,7 +149,8 @@ impl<P: Protocol> Worker<P> {
     }
 
     pub(super) fn accept_cancel(&mut self, channel: Channel, process_id: u32, key: &[u8]) {
-        let requester = self.clients.insert(Client::new(channel, ClientStage::Cancelling, self.env.now));
+        let origin = self.origin(None);
+        let requester = self.clients.insert(Client::new(channel, ClientStage::Cancelling, origin));
         self.register_client(requester);
         self.handle_cancel(requester, process_id, key);
     }

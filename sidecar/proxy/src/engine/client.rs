@@ -3,14 +3,14 @@
 
 use std::time::Instant;
 
-use ciphertoll_net::{Accepted, Channel, Readiness, Received, Sent};
+use ciphertoll_net::{Accepted, Channel, Peer, Readiness, Received, Sent};
 
 use super::environment::Environment;
 use super::flow::{Flow, HeldBack, READS, TokenKind, token_of};
 use crate::log::Level;
 use crate::pool::Acceptable;
 use crate::protocol::{
-    CancelToken, FirstInput, HandshakeStep, PendingKill, Pooling, Protocol, ProtocolHandshake,
+    CancelToken, FirstInput, HandshakeStep, PendingKill, PoolKey, Pooling, Protocol, ProtocolHandshake,
     ProtocolRequest,
 };
 use crate::refusal::Refusal;
@@ -34,6 +34,16 @@ pub(super) struct Client<P: Protocol> {
     pub(super) presence: Presence,
     /// What has not arrived yet of a message that no server needs.
     ignored_bytes: usize,
+    pub(super) origin: ClientOrigin,
+}
+
+/// For operators.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct ClientOrigin {
+    /// No other client of the proxy has it.
+    pub(super) number: u32,
+    pub(super) peer: Option<Peer>,
+    pub(super) connected: Instant,
 }
 
 /// Whether a client goes on sending.
@@ -96,16 +106,17 @@ pub(super) enum ClientStep<P: Protocol> {
 }
 
 impl<P: Protocol> Client<P> {
-    pub(super) fn new(channel: Channel, stage: ClientStage<P>, now: Instant) -> Self {
+    pub(super) fn new(channel: Channel, stage: ClientStage<P>, origin: ClientOrigin) -> Self {
         Self {
             channel,
             stage,
-            since: now,
+            since: origin.connected,
             flow: Flow::default(),
             cancel_token: None,
             last_server: None,
             presence: Presence::Stays,
             ignored_bytes: 0,
+            origin,
         }
     }
 
@@ -468,14 +479,21 @@ impl<P: Protocol> Client<P> {
         }
     }
 
+    /// Time for which its database was paused does not count.
+    fn has_waited_too_long(&self, key: &P::Key, env: &Environment<P>) -> bool {
+        env.operations.counted_wait(key.database(), self.since, env.now) >= env.limits.queue
+    }
+
     /// What a client does that has waited for too long.
     pub(super) fn tick(&self, env: &Environment<P>) -> ClientStep<P> {
         let (waited, limits) = (env.now.duration_since(self.since), &env.limits);
-        match self.stage {
+        match &self.stage {
             ClientStage::Handshake(_) | ClientStage::TlsHandshake(_) if waited >= limits.login => {
                 ClientStep::Close("did not log in in time")
             }
-            ClientStage::Queued { .. } if waited >= limits.queue => {
+            ClientStage::Queued { key, .. }
+                if waited >= limits.queue && self.has_waited_too_long(key, env) =>
+            {
                 let seconds = limits.queue.as_secs_f64();
                 let message = format!("no server connection became free within {seconds} s");
                 ClientStep::Refuse(Refusal::new(Refusal::FULL, message))

@@ -7,8 +7,7 @@ use super::client::{Client, ClientStage, ClientStep};
 use super::environment::Environment;
 use super::worker::Worker;
 use crate::log::Level;
-use crate::pool::ConnectionPool;
-use crate::protocol::{Pooling, Protocol, ProtocolRequest};
+use crate::protocol::{PoolKey, Pooling, Protocol, ProtocolRequest};
 use crate::refusal::Refusal;
 use crate::slab::Id;
 
@@ -62,10 +61,14 @@ impl<P: Protocol> Worker<P> {
 
     /// An authenticated client is greeted, or acquires a connection, or waits for one.
     fn log_in(&mut self, id: Id, request: P::Request) {
+        if self.enter_console(id, &request) {
+            return;
+        }
         let granted = self
             .cannot_serve()
             .map_or_else(|| self.env.protocol.pool_key(&request), Err)
-            .and_then(|key| self.queue_is_full().map_or(Ok(key), Err));
+            .and_then(|key| self.is_disabled(&key).map_or(Ok(key), Err))
+            .and_then(|key| self.queue_is_full(&key).map_or(Ok(key), Err));
         let Some(client) = self.clients.get_mut(id) else { return };
         client.since = self.env.now;
         let key = match granted {
@@ -98,7 +101,7 @@ impl<P: Protocol> Worker<P> {
     fn begin_transaction(&mut self, id: Id, key: &P::Key) {
         if let Some(last_server) = self.clients.get(id).and_then(|client| client.last_server)
             && self.servers.open(last_server).is_some_and(|backend| backend.is_kept_for(id))
-            && self.take_kept(last_server)
+            && self.take_for_client(last_server)
         {
             self.resume_on_last(id, last_server);
             self.relay_to_server(id);
@@ -108,7 +111,7 @@ impl<P: Protocol> Worker<P> {
         if self.clients.get_mut(id).is_some_and(Client::take_unanswered) {
             return self.agenda.defer(DeferredWork::Client(id));
         }
-        let full = self.queue_is_full();
+        let full = self.queue_is_full(key);
         self.update_client(id, |client, env| client.queue(full, env));
         self.acquire(id, key);
     }
@@ -130,9 +133,18 @@ impl<P: Protocol> Worker<P> {
             .then(|| Refusal::new(Refusal::FULL, format!("the limit of {limit} clients is reached")))
     }
 
+    /// Why a new client of this database is not served.
+    fn is_disabled(&self, key: &P::Key) -> Option<Refusal> {
+        let database = key.database();
+        self.env
+            .operations
+            .is_disabled(database)
+            .then(|| Refusal::new(Refusal::STOPPING, format!("database \"{database}\" is disabled")))
+    }
+
     /// Why a client must not join the wait queue.
-    fn queue_is_full(&self) -> Option<Refusal> {
-        let ahead = self.pool.read(ConnectionPool::queue_length)?;
+    fn queue_is_full(&self, key: &P::Key) -> Option<Refusal> {
+        let ahead = self.pool.read(|pool| pool.queue_length(key))?;
         (ahead >= self.env.limits.queued).then(|| {
             let message =
                 format!("all server connections are in use, and {ahead} clients are waiting already");

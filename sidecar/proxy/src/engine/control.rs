@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 
 use super::control_request::{ControlRequest, HandedOver, Health, PreparedSettings};
 use super::mailbox::{Mailbox, WorkerMessage};
+use crate::console_link::ConsoleLink;
 use crate::log::Log;
 use crate::metrics::Metrics;
 use crate::protocol::Protocol;
@@ -15,18 +16,19 @@ use crate::settings::{Settings, StartError};
 use crate::status::Status;
 
 /// A turn of a worker takes less than a millisecond: a status request fails soon if a worker is stuck.
-const STATUS_TIMEOUT: Duration = Duration::from_secs(2);
+pub(super) const STATUS_TIMEOUT: Duration = Duration::from_secs(2);
 /// Settings that were handed over take effect however late: a reload must not be reported as failed too soon.
-const RELOAD_TIMEOUT: Duration = Duration::from_secs(15);
+pub(super) const RELOAD_TIMEOUT: Duration = Duration::from_secs(15);
 
 #[derive(Clone)]
-pub(super) struct ControlHandle<P: Protocol> {
+pub struct ControlHandle<P: Protocol> {
     pub(super) mailboxes: Arc<[Mailbox<P>]>,
     pub(super) metrics: Arc<Metrics>,
+    pub(super) console: Arc<ConsoleLink>,
 }
 
 /// The running workers of one server, whatever its protocol.
-pub trait ServerControl: Send + Sync {
+pub(crate) trait ServerControl: Send + Sync {
     /// The status of all workers, collected one after another.
     fn status(&self) -> Result<Status, NoAnswer>;
 
@@ -47,7 +49,7 @@ pub trait ServerControl: Send + Sync {
     fn metrics(&self) -> &Metrics;
 }
 
-pub type ApplySettings<'a> = Box<dyn FnOnce() -> Result<(), NoAnswer> + 'a>;
+pub(crate) type ApplySettings<'a> = Box<dyn FnOnce() -> Result<(), NoAnswer> + 'a>;
 
 /// The proxy has ended or is stuck.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -91,7 +93,7 @@ impl<P: Protocol> ServerControl for ControlHandle<P> {
 }
 
 /// The responses of these workers, within one deadline.
-fn request<P: Protocol, T>(
+pub(super) fn request<P: Protocol, T>(
     mailboxes: &[Mailbox<P>],
     timeout: Duration,
     ask: impl Fn(Sender<T>) -> ControlRequest<P>,

@@ -1,9 +1,11 @@
 //! What other threads of the program ask of the workers.
 
 use std::os::fd::OwnedFd;
+use std::sync::Arc;
 use std::sync::mpsc::Sender;
 
 use super::client_tls::ClientTls;
+use super::console_request::ConsoleRequest;
 use super::environment::AccessRules;
 use super::upkeep::SettingsVersion;
 use crate::log::Log;
@@ -19,11 +21,12 @@ pub(super) enum ControlRequest<P> {
     ApplySettings(Box<PreparedSettings<P>>, Sender<()>),
     Sockets(Sender<Option<Vec<OwnedFd>>>),
     HandOver(Sender<HandedOver>),
+    Console(ConsoleRequest),
 }
 
 /// Whether a worker has given its listening sockets away.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum HandedOver {
+pub(crate) enum HandedOver {
     Done,
     /// It has closed them already, and removed their files.
     IsStopping,
@@ -34,6 +37,8 @@ pub enum HandedOver {
 pub enum Health {
     /// A server connection is open, or one was opened a moment ago.
     Well,
+    /// An operator has paused the database of clients that name none: clients wait.
+    Paused,
     /// None is open, and attempts to open one continue.
     NoServer,
     Stopping,
@@ -55,7 +60,12 @@ impl<P: Protocol> PreparedSettings<P> {
     pub fn new(settings: &Settings, log: Log) -> Result<Self, StartError> {
         let protocol = P::from_settings(settings)?;
         let tls = settings.tls.as_ref().map(ClientTls::read).transpose().map_err(StartError::Tls)?;
-        let access = AccessRules { uids: settings.allowed_uids.clone(), unix_auth: settings.unix_auth, tls };
+        let access = AccessRules {
+            uids: settings.allowed_uids.clone(),
+            unix_auth: settings.unix_auth,
+            tls,
+            console: settings.console.clone().map(Arc::new),
+        };
         let upstream = Upstream::new(&settings.server, settings.tls_library, &settings.groups)
             .map_err(StartError::Tls)?;
         let (limits, version) = (settings.limits.clone(), SettingsVersion::new());

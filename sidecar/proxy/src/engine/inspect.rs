@@ -23,6 +23,7 @@ impl<P: Protocol> Worker<P> {
         ControlHandle {
             mailboxes: Arc::clone(&self.shared.mailboxes),
             metrics: Arc::clone(&self.env.services.metrics),
+            console: Arc::clone(&self.env.services.console),
         }
     }
 
@@ -40,6 +41,7 @@ impl<P: Protocol> Worker<P> {
                 let _ = reply.send(is_listening.then(|| self.acceptor.sockets().ok()).flatten());
             }
             ControlRequest::HandOver(reply) => drop(reply.send(self.hand_over())),
+            ControlRequest::Console(request) => self.answer_console(request),
         }
     }
 
@@ -54,7 +56,11 @@ impl<P: Protocol> Worker<P> {
         if up || opened.is_some_and(is_recent) {
             return Health::Well;
         }
-        if !opening && let Some(key) = self.env.protocol.default_keys().first().cloned() {
+        let Some(key) = self.env.protocol.default_keys().first().cloned() else { return Health::NoServer };
+        if self.env.operations.is_paused(key.database()) {
+            return Health::Paused;
+        }
+        if !opening {
             self.open_in_advance(&key);
         }
         Health::NoServer
@@ -110,6 +116,9 @@ impl<P: Protocol> Worker<P> {
             server: self.env.server.clone(),
             started_unix_s: self.env.services.started.as_second(),
             draining: self.env.is_ending(),
+            paused: self.env.operations.is_all_paused(),
+            paused_databases: self.env.operations.paused_databases().iter().cloned().collect(),
+            disabled_databases: self.env.operations.disabled_databases().iter().cloned().collect(),
             clients: self.clients_by_stage(),
             limits: StatusLimits {
                 clients: self.env.limits.clients,

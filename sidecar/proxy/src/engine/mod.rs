@@ -5,6 +5,7 @@
 //!   follow. [`served_client`] has the transitions of a client and its connection together; [`relay`] is how bytes pass.
 //! - [`worker`] receives events and says in which order they are handled. `client_actions`, `session_actions` and
 //!   `server_actions` carry out what the transitions return; `messages` carries out what other workers ask for.
+//! - `operate` carries out what operators ask for by the [console](crate::console): pauses, the end of clients, views.
 //! - [`environment`] is what all transitions may use. It has no client and no connection.
 //!
 //! A client stays on the worker that it was assigned to when it was accepted; server connections move to the worker of
@@ -20,6 +21,8 @@ mod cancel_tokens;
 mod client;
 mod client_actions;
 mod client_tls;
+mod console_control;
+mod console_request;
 mod control;
 mod control_request;
 mod environment;
@@ -30,6 +33,7 @@ mod key_deriver;
 mod mailbox;
 mod maintenance;
 mod messages;
+mod operate;
 mod relay;
 mod served_client;
 mod server_actions;
@@ -38,12 +42,19 @@ mod shared_state;
 mod signals;
 mod timeouts;
 mod upkeep;
+mod usage;
+mod views;
 mod worker;
 mod worker_shared;
 mod workers;
 
-pub use control::{ApplySettings, NoAnswer, ServerControl};
+pub(crate) use console_control::ChangeError;
+pub(crate) use console_request::WaitingClients;
+pub(crate) use control::ServerControl;
+pub use control::{ControlHandle, NoAnswer};
 pub(crate) use control_request::HandedOver;
 pub use control_request::{Health, PreparedSettings};
 pub use signals::SignalTask;
+pub(crate) use usage::{PERIOD, Usage, UsageByDatabase, UsageView};
+pub(crate) use views::{ClientState, ClientView, ServerState, ServerView};
 pub use workers::{ServerWorkers, Workers};

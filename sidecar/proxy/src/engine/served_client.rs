@@ -100,7 +100,12 @@ impl<P: Protocol> ServedClient<'_, P> {
             request.refuse(&refusal, self.client.channel.output());
             return Started::Refused(refusal);
         }
-        self.env.metrics().waits.add(self.env.now.duration_since(self.client.since));
+        let waited = self.env.now.duration_since(self.client.since);
+        self.env.metrics().waits.add(waited);
+        self.backend.usage.wait_us += waited.as_micros() as u64;
+        // Its login was completed without a connection.
+        let is_first = self.client.last_server.is_none() && self.client.cancel_token.is_some();
+        self.backend.usage.logins += u64::from(is_first);
         self.client.last_server = Some(self.server_id);
         let awaits_settings = self.session().is_some_and(ProtocolSession::awaits_settings);
         Started::Done(if awaits_settings {
@@ -124,6 +129,8 @@ impl<P: Protocol> ServedClient<'_, P> {
     ) -> Result<(), (P::Request, session::Error)> {
         self.backend.start_session(self.client_id, request, acquired, self.env)?;
         self.client.stage = ClientStage::Active(self.server_id);
+        self.backend.usage.assignments += 1;
+        self.backend.assigned = self.env.now;
         Ok(())
     }
 
@@ -145,6 +152,7 @@ impl<P: Protocol> ServedClient<'_, P> {
     pub(super) fn greet(&mut self, token: CancelToken) -> ServedStep<P> {
         let Activity::Session { session, .. } = &mut self.backend.activity else { return ServedStep::wait() };
         self.client.cancel_token = Some(token);
+        self.backend.usage.logins += 1;
         self.client.channel.borrow(&mut self.env.spare);
         if session.greet(&mut self.backend.state, token, self.client.channel.output()).is_err() {
             return ServedStep::Client(ClientStep::Close("cannot be greeted"));
@@ -303,6 +311,9 @@ impl<P: Protocol> ServedClient<'_, P> {
         Some(match self.backend.detach(self.client_id, self.env)? {
             Ok(Detached { request: Some(request), release }) => {
                 self.client.stage = ClientStage::Parked { key: self.key.clone(), request };
+                let took = self.env.now.duration_since(self.backend.assigned);
+                self.backend.usage.transactions += 1;
+                self.backend.usage.transaction_us += took.as_micros() as u64;
                 Parked::Done(release)
             }
             Ok(Detached { request: None, .. }) => Parked::NotDetachable,

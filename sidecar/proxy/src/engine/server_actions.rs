@@ -29,7 +29,8 @@ impl<P: Protocol> Worker<P> {
             Ok(connecting) => connecting,
             Err(error) => return self.connect_failed(key, None, &error),
         };
-        let id = self.servers.insert(ServerConnection::connecting(key.clone(), &self.env));
+        let number = self.next_number();
+        let id = self.servers.insert(ServerConnection::connecting(key.clone(), number, &self.env));
         let registered =
             self.env.register(connecting.channel(), TokenKind::Server, id.index, WatchedEvents::Both);
         if let Err(error) = registered {
@@ -142,6 +143,7 @@ impl<P: Protocol> Worker<P> {
             self.agenda.check_unserved = true;
         }
         self.pool.with(|pool| pool.closed(key, id));
+        self.tell_console();
         self.forget_without_connection(key);
         let was_known = self.env.protocol.discovery_key().is_none();
         self.env.protocol.connect_failed(error);
@@ -275,13 +277,16 @@ impl<P: Protocol> Worker<P> {
 
     /// Keeps a connection without a reset for its client, unless another client waits for one.
     pub(super) fn keep_server(&mut self, client: Id, id: Id, context: P::ResetContext) {
+        if let Some(reason) = self.servers.get(id).and_then(|server| server.operators_reason(&self.env)) {
+            return self.close_server(id, reason);
+        }
         let Some(key) = self.start_keeping(client, id, context) else { return };
         // With diagnostics it is available to its client only, until the time for keeping it is over.
         if self.servers.open(id).is_some_and(Backend::is_held) {
             return;
         }
         let is_kept = self.pool.with(|pool| pool.keep(&key, id));
-        if !is_kept {
+        if !is_kept && !self.env.operations.has_paused() {
             self.env.metrics().steals.increment();
         }
         self.kept(id, is_kept);
@@ -382,9 +387,20 @@ impl<P: Protocol> Worker<P> {
         is_held || self.pool.with(|pool| pool.take_kept(&server.key, id))
     }
 
+    /// Takes the connection that is kept for a client that resumes its session. Returns false if another worker has reserved it,
+    /// or if the database is paused.
+    pub(super) fn take_for_client(&mut self, id: Id) -> bool {
+        let Some(server) = self.servers.get(id) else { return false };
+        if self.servers.open(id).is_some_and(Backend::is_held) {
+            return !self.env.operations.is_paused(server.key.database());
+        }
+        self.pool.with(|pool| pool.resume_kept(&server.key, id))
+    }
+
     /// A connection has ended or is unusable: its client is told.
     pub(super) fn server_lost(&mut self, id: Id, error: Option<&Error>) {
-        let Some(server) = self.servers.remove(id) else { return };
+        let Some(mut server) = self.servers.remove(id) else { return };
+        self.move_usage(&mut server);
         let reason = error.map_or_else(|| "the server closed the connection".to_owned(), ToString::to_string);
         let fields: [(&str, &dyn std::fmt::Display); 2] =
             [("server_connection", &id.index), ("reason", &reason)];
@@ -407,6 +423,7 @@ impl<P: Protocol> Worker<P> {
             }
         }
         self.pool.with(|pool| pool.closed(&server.key, Some(id)));
+        self.tell_console();
         self.forget_without_connection(&server.key);
         self.agenda.check_unserved = true;
     }
@@ -420,7 +437,8 @@ impl<P: Protocol> Worker<P> {
     }
 
     pub(super) fn close_server(&mut self, id: Id, reason: &str) {
-        let Some(server) = self.servers.remove(id) else { return };
+        let Some(mut server) = self.servers.remove(id) else { return };
+        self.move_usage(&mut server);
         let fields: [(&str, &dyn std::fmt::Display); 2] =
             [("server_connection", &id.index), ("reason", &reason)];
         self.env.log.event(Level::Info, "server-closed", &fields);
@@ -431,6 +449,7 @@ impl<P: Protocol> Worker<P> {
             let _ = backend.channel.close();
         }
         self.pool.with(|pool| pool.closed(&server.key, Some(id)));
+        self.tell_console();
         self.agenda.check_unserved = true;
     }
 }

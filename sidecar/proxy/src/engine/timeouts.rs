@@ -24,6 +24,7 @@ impl<P: Protocol> Worker<P> {
             }
         }
         self.maintain();
+        self.measure_usage();
         self.resume_accepting();
     }
 
@@ -85,7 +86,7 @@ impl<P: Protocol> Worker<P> {
             match client.stage {
                 ClientStage::Active(_) => {
                     count += 1;
-                    self.end_session(id);
+                    self.end_session(id, &Refusal::stopping());
                 }
                 // Its command has not run.
                 ClientStage::Queued { .. } => {
@@ -106,12 +107,14 @@ impl<P: Protocol> Worker<P> {
     }
 
     /// Within a response, the client would take an error message for a part of it.
-    fn end_session(&mut self, id: Id) {
+    pub(super) fn end_session(&mut self, id: Id, refusal: &Refusal) {
+        let is_unserved =
+            !matches!(self.clients.get(id).map(|client| &client.stage), Some(ClientStage::Active(_)));
         let can_send_error = self
             .served_client(id)
             .is_some_and(|served| served.session().is_some_and(ProtocolSession::can_send_error));
-        if can_send_error {
-            self.refuse(id, &Refusal::stopping());
+        if is_unserved || can_send_error {
+            self.refuse(id, refusal);
         }
         // Output that the client has not read by now is lost.
         self.close_client(id, "was cut off");

@@ -16,7 +16,7 @@ use jiff::Timestamp;
 use super::accept::Acceptor;
 use super::agenda::Agenda;
 use super::cancel_tokens::CancelTokens;
-use super::control::ServerControl;
+use super::control::ControlHandle;
 use super::control_request::PreparedSettings;
 use super::environment::{Environment, Services};
 use super::exclusive::ExclusiveDatabases;
@@ -25,8 +25,10 @@ use super::key_deriver::KeyDeriver;
 use super::mailbox::{Mailbox, WorkerMessage};
 use super::shared_state::{SharedPool, SharedState};
 use super::signals::{FIRST_SIGNAL_TASK, SIGNALS, SignalTask, TaskThread};
+use super::usage::UsageTotals;
 use super::worker::Worker;
 use super::worker_shared::WorkerShared;
+use crate::console_facts::Facts;
 use crate::inheritance::Inheritance;
 use crate::log::Log;
 use crate::notify::Notifier;
@@ -48,8 +50,6 @@ pub trait ServerWorkers: Send {
 
     /// The addresses of the TCP sockets.
     fn addresses(&self) -> Vec<SocketAddr>;
-
-    fn control(&self) -> Arc<dyn ServerControl>;
 
     /// Acts on a separate thread whenever a byte arrives from the other end of `signals`. Signals that arrive while one
     /// waits count as one.
@@ -88,9 +88,11 @@ impl<P: Protocol> Workers<P> {
             metrics: Arc::default(),
             notifier: notifier.clone(),
             key_deriver: key_deriver(Arc::clone(&mailboxes)),
+            console: Arc::default(),
             began: Instant::now(),
             started: Timestamp::now(),
         };
+        services.console.set_facts(Facts::of(settings, log));
         let mut workers = Vec::<Worker<P>>::new();
         let pool = ConnectionPool::new(settings.limits.server_connections);
         let pools = WorkerShared::for_workers(pool, threads);
@@ -111,6 +113,12 @@ impl<P: Protocol> Workers<P> {
     }
 }
 
+impl<P: Protocol> Workers<P> {
+    pub fn control(&self) -> ControlHandle<P> {
+        self.first.control()
+    }
+}
+
 impl<P: Protocol> ServerWorkers for Workers<P> {
     fn own_files(&mut self, addresses: &[ListenAddress]) {
         self.first.acceptor.own_files(addresses);
@@ -118,10 +126,6 @@ impl<P: Protocol> ServerWorkers for Workers<P> {
 
     fn addresses(&self) -> Vec<SocketAddr> {
         self.first.acceptor.addresses().collect()
-    }
-
-    fn control(&self) -> Arc<dyn ServerControl> {
-        Arc::new(self.first.control())
     }
 
     fn on_signal(
@@ -224,6 +228,7 @@ impl<P: Protocol> Worker<P> {
                 access,
                 upstream,
                 services,
+                operations: Arc::default(),
                 reactor,
                 spare: SpareBuffers::default(),
                 now,
@@ -239,6 +244,8 @@ impl<P: Protocol> Worker<P> {
             tokens,
             exclusive: ExclusiveDatabases::default(),
             agenda: Agenda::new(now),
+            usage: UsageTotals::new(now),
+            numbers: 0,
             signals: None,
             signal_tasks: [const { None }; SignalTask::ALL.len()],
         }

@@ -348,6 +348,10 @@ impl Protocol for MySql {
         InternalCommand::nothing()
     }
 
+    fn server_process(&self, backend: &BackendState) -> Option<u32> {
+        Some(backend.connection_id)
+    }
+
     fn terminate(&self, to_server: &mut Vec<u8>) {
         encode_quit(to_server);
     }

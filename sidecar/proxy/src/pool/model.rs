@@ -1,10 +1,10 @@
 //! A model of workers that share a pool, without sockets: after any events in any order, with messages that
-//! take any time, no client waits while it could be given a connection.
+//! take any time, no client waits while it could be given a connection, and no client of a paused key is given one.
 //!
 //! Each step is what a worker does between two reads of its mailbox; the operations of the pool are the real
 //! ones.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use proptest::prelude::*;
 
@@ -50,6 +50,8 @@ enum WorkerMessage {
     ReleaseReserved(Number),
     Evict(Number, Name),
     TakeServer(Name, Number),
+    /// Exactly these keys are paused, by the rule with this number.
+    Pause(u64, BTreeSet<Name>),
 }
 
 /// An event. The number selects one of the workers, clients or connections to which it can happen.
@@ -57,7 +59,7 @@ type Event = (&'static str, EventHandler, usize);
 type EventHandler = fn(&mut Model, usize);
 
 fn event() -> impl Strategy<Value = Event> {
-    let weighted: [(u32, &str, EventHandler); 11] = [
+    let weighted: [(u32, &str, EventHandler); 13] = [
         (6, "a client connects", Model::connect),
         (3, "a client disconnects", Model::disconnect_any),
         (3, "a transaction ends", Model::end_transaction),
@@ -69,6 +71,8 @@ fn event() -> impl Strategy<Value = Event> {
         (1, "a connect fails", Model::connect_fails),
         (6, "a message is read", Model::read_message),
         (1, "the limit changes", Model::set_limit),
+        (1, "a key is paused", Model::pause),
+        (1, "a key is resumed", Model::resume),
     ];
     let kinds = weighted.map(|(weight, name, happens)| (weight, Just((name, happens)).boxed()));
     let kind = proptest::strategy::Union::new_weighted(kinds.to_vec());
@@ -84,6 +88,10 @@ struct Model {
     mailboxes: [VecDeque<WorkerMessage>; THREADS],
     /// Workers that must look for unserved clients before they sleep.
     check_unserved: [bool; THREADS],
+    /// The latest rule that was sent, the one that the pool has, and the one that each worker has read.
+    pauses: BTreeSet<Name>,
+    pauses_of_pool: (u64, BTreeSet<Name>),
+    pauses_read: [BTreeSet<Name>; THREADS],
     next: u32,
     began: Instant,
 }
@@ -109,6 +117,9 @@ impl Model {
             opening: Vec::new(),
             mailboxes: Default::default(),
             check_unserved: [false; THREADS],
+            pauses: BTreeSet::new(),
+            pauses_of_pool: (0, BTreeSet::new()),
+            pauses_read: Default::default(),
             next: 0,
             began: Instant::now(),
         }
@@ -164,11 +175,64 @@ impl Model {
         self.check_unserved = [true; THREADS];
     }
 
+    fn pause(&mut self, at: usize) {
+        self.pauses.insert(KEYS[at % KEYS.len()]);
+        self.send_pauses();
+    }
+
+    fn resume(&mut self, at: usize) {
+        self.pauses.remove(KEYS[at % KEYS.len()]);
+        self.send_pauses();
+    }
+
+    fn send_pauses(&mut self) {
+        self.next += 1;
+        for mailbox in &mut self.mailboxes {
+            mailbox.push_back(WorkerMessage::Pause(u64::from(self.next), self.pauses.clone()));
+        }
+    }
+
+    /// A worker reads a rule: it closes its connections that are paused and have no client.
+    fn read_pauses(&mut self, thread: usize, version: u64, pauses: BTreeSet<Name>) {
+        let rule = pauses.clone();
+        self.pool.set_paused(version, move |key| rule.contains(key));
+        if version > self.pauses_of_pool.0 {
+            self.pauses_of_pool = (version, pauses.clone());
+        }
+        let is_unused = |number: &Number, key: &Name, state: &ServerState| {
+            let has_client = matches!(state, ServerState::Busy(_) | ServerState::Resetting);
+            number.thread() == thread && pauses.contains(key) && !has_client
+        };
+        let all = self.connections.iter();
+        let unused: Vec<Number> =
+            all.filter(|(number, (key, state))| is_unused(number, key, state)).map(|(n, _)| *n).collect();
+        unused.into_iter().for_each(|connection| self.close(connection));
+        let (ours, others) =
+            self.opening.drain(..).partition(|(opener, key)| *opener == thread && pauses.contains(key));
+        self.opening = others;
+        let ours: Vec<(usize, Name)> = ours;
+        for (_, key) in ours {
+            self.pool.opened(&key);
+            self.pool.closed(&key, None);
+        }
+        self.pauses_read[thread] = pauses;
+        self.check_unserved[thread] = true;
+    }
+
+    /// The pool gives nothing to a client of a paused key, and opens nothing for it.
+    fn check_not_paused(&self, key: Name) {
+        assert!(!self.pauses_of_pool.1.contains(key), "{key} is paused");
+    }
+
     fn queue(&mut self, client: Number, key: Name) {
         self.clients.insert(client, (key, ClientState::Queued));
         // Half of the clients accept a connection that was not reset, and half of these can use it.
         let acceptable = if client.1.is_multiple_of(2) { Acceptable::Any } else { Acceptable::Reset };
-        match self.pool.acquire(&key, client, acceptable, self.began) {
+        let action = self.pool.acquire(&key, client, acceptable, self.began);
+        if action != PoolAction::Wait {
+            self.check_not_paused(key);
+        }
+        match action {
             PoolAction::TakeUnreset(connection) if client.1.is_multiple_of(4) => {
                 self.pool.wait_for(&key, connection, client, self.began);
                 self.set(connection, ServerState::Resetting);
@@ -195,7 +259,10 @@ impl Model {
     fn apply_action(&mut self, thread: usize, key: Name, mut action: PoolAction<Number>) {
         loop {
             match action {
-                PoolAction::Open => return self.opening.push((thread, key)),
+                PoolAction::Open => {
+                    self.check_not_paused(key);
+                    return self.opening.push((thread, key));
+                }
                 PoolAction::Release(connection) if connection.thread() == thread => {
                     return self.release_reserved(connection);
                 }
@@ -249,18 +316,25 @@ impl Model {
     /// Half of the clients can use a connection that was not reset.
     fn reassign_kept(&mut self, connection: Number, key: Name) {
         match self.pool.assign_unreset(&key, connection, |client| client.1 % 2 == 0) {
-            Some(client) => self.assign(client, connection),
+            Some(client) => {
+                self.check_not_paused(key);
+                self.assign(client, connection);
+            }
             None => self.set(connection, ServerState::Resetting),
         }
     }
 
     fn return_to_pool(&mut self, connection: Number) {
         let (key, _) = self.connections[&connection];
-        if self.pool.is_over_limit() {
+        if self.pool.is_over_limit() || self.pauses_read[connection.thread()].contains(key) {
             return self.close(connection);
         }
         self.set(connection, ServerState::Idle);
-        match self.pool.release(&key, connection) {
+        let released = self.pool.release(&key, connection);
+        if released.is_some() {
+            self.check_not_paused(key);
+        }
+        match released {
             None => self.check_unserved[connection.thread()] = true,
             Some(client) if client.thread() == connection.thread() => self.assign(client, connection),
             Some(client) => {
@@ -291,6 +365,7 @@ impl Model {
                 self.connections.insert(connection, (key, ServerState::Idle));
                 self.assign(client, connection);
             }
+            Some(WorkerMessage::Pause(version, pauses)) => self.read_pauses(thread, version, pauses),
         }
     }
 
@@ -347,8 +422,9 @@ impl Model {
         let Some((client, key)) = pick(&self.clients, at, is_parked) else { return };
         match self.clients[&client].1 {
             ClientState::Parked(last_server)
-                if self.is_kept_for(last_server, client) && self.pool.take_kept(&key, last_server) =>
+                if self.is_kept_for(last_server, client) && self.pool.resume_kept(&key, last_server) =>
             {
+                self.check_not_paused(key);
                 self.clients.insert(client, (key, ClientState::Active(last_server)));
                 self.set(last_server, ServerState::Busy(client));
             }
@@ -409,13 +485,22 @@ impl Model {
         }
     }
 
-    /// No client waits while a connection is free or could be opened.
+    /// No client waits while a connection is free or could be opened, unless its key is paused. A paused key has only the
+    /// connections that clients still use.
     fn check_settled(&self) {
-        let waits = self.clients.values().any(|(_, state)| *state == ClientState::Queued);
+        let is_waiting =
+            |(key, state): &(Name, ClientState)| *state == ClientState::Queued && !self.pauses.contains(key);
+        let waits = self.clients.values().any(is_waiting);
         let is_free = |state: &ServerState| !matches!(state, ServerState::Busy(_));
         let free = pick(&self.connections, 0, is_free);
         assert!(!waits || free.is_none(), "{free:?} is free, and a client waits");
         assert!(!waits || self.pool.open() >= self.limit, "a connection could be opened, and a client waits");
+        for key in &self.pauses {
+            let used = self.connections.values().filter(|(of, _)| of == key);
+            let used =
+                used.inspect(|(_, state)| assert!(!is_free(state), "{key} is paused, and has {state:?}"));
+            assert_eq!(self.pool.open_of(|of| of == key), used.count());
+        }
     }
 }
 
@@ -432,6 +517,10 @@ proptest! {
             let after = model.pool.open();
             prop_assert!(after <= before.max(model.limit), "{after} connections of {}", model.limit);
         }
+        model.settle();
+        model.check_settled();
+        model.pauses.clear();
+        model.send_pauses();
         model.settle();
         model.check_settled();
         // All clients with a connection leave, one after the other: each of the others gets one.

@@ -133,24 +133,24 @@ fn a_connection_that_was_taken_is_unavailable_until_it_is_released() {
 #[test]
 fn only_clients_that_depend_on_others_count_as_queued() {
     let (mut pool, shop, till) = (ConnectionPool::new(2), "shop", "till");
-    assert_eq!(pool.queue_length(), None);
+    assert_eq!(pool.queue_length(&"shop"), None);
     for (key, client, server) in [(&shop, 'a', 1), (&till, 'b', 2)] {
         assert_eq!(pool.acquire_now(key, client), PoolAction::Open);
         // Its connect is in progress: it waits for no other client.
         pool.opened(key);
         assert_eq!(pool.release(key, server), Some(client));
     }
-    assert_eq!(pool.queue_length(), Some(0));
+    assert_eq!(pool.queue_length(&"shop"), Some(0));
     assert_eq!(pool.acquire_now(&shop, 'c'), PoolAction::Wait);
-    assert_eq!(pool.queue_length(), Some(1));
+    assert_eq!(pool.queue_length(&"shop"), Some(1));
     // An idle or a kept connection of another key could be evicted.
     assert_eq!(pool.release(&till, 2), None);
-    assert_eq!(pool.queue_length(), None);
+    assert_eq!(pool.queue_length(&"shop"), None);
     assert!(pool.take_idle(&till, 2));
-    assert_eq!(pool.queue_length(), Some(1));
+    assert_eq!(pool.queue_length(&"shop"), Some(1));
     pool.leave_queue(&shop, 'c');
     assert!(pool.keep(&till, 2));
-    assert_eq!(pool.queue_length(), None);
+    assert_eq!(pool.queue_length(&"shop"), None);
 }
 
 /// A pool of so many idle connections, all of the first worker.

@@ -12,6 +12,7 @@ use ciphertoll_wire::{Secret, postgres};
 use foldhash::HashMap;
 
 use crate::client_auth::{ClientAuth, TlsState};
+use crate::console_rules::CONSOLE;
 use crate::postgres::recent_logins::RecentLogins;
 use crate::postgres::startup_request::{StartupParameters, StartupRequest};
 use crate::protocol::{HandshakeResult, HandshakeStep, ProtocolHandshake, next_step};
@@ -43,7 +44,15 @@ pub struct ClientHandshake {
     replication: ReplicationAccess,
     /// Drawn together with those of other clients, if it is known to be needed.
     nonce: Option<ServerNonce>,
+    console: ConsoleTrust,
     state: HandshakeState,
+}
+
+/// Whether the client may log in to the console as the user `pgbouncer` without a password.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum ConsoleTrust {
+    Untrusted,
+    Trusted,
 }
 
 enum HandshakeState {
@@ -92,7 +101,8 @@ impl ClientHandshake {
     pub fn new(auth: ClientAuth, credentials: Option<Arc<CredentialStore>>) -> Self {
         let state = HandshakeState::Startup { requests: 0 };
         let (tls, replication) = (auth.initial_tls(), ReplicationAccess::Refused);
-        Self { auth, credentials, tls, recent_logins: None, replication, nonce: None, state }
+        let console = ConsoleTrust::Untrusted;
+        Self { auth, credentials, tls, recent_logins: None, replication, nonce: None, console, state }
     }
 
     #[must_use]
@@ -171,6 +181,9 @@ impl ClientHandshake {
         }
         out.extend_from_slice(&parameters.negotiation);
         let request = StartupRequest::new(parameters);
+        if self.console == ConsoleTrust::Trusted && is_for_console(&request.parameters) {
+            return Ok(Some(HandshakeStep::Login(request)));
+        }
         if let Some(credentials) = self.credentials.take_if(|_| self.auth.needs_password()) {
             out.extend_from_slice(&credentials.sasl_request);
             self.state = HandshakeState::AwaitScram { request, credentials };
@@ -242,6 +255,14 @@ impl ProtocolHandshake for ClientHandshake {
     fn refuse(&self, refusal: &Refusal, out: &mut Vec<u8>) {
         refusal.write(out);
     }
+
+    fn trust_console(&mut self) {
+        self.console = ConsoleTrust::Trusted;
+    }
+}
+
+fn is_for_console(parameters: &StartupParameters) -> bool {
+    parameters.user == CONSOLE && parameters.database.as_deref() == Some(CONSOLE)
 }
 
 /// The client's next response to a request for authentication; `None` if it is not complete yet.

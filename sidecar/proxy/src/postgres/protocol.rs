@@ -21,6 +21,7 @@ use super::recent_logins::RecentLogins;
 use super::session::ClientSession;
 use super::startup_request::{StartupRequest, cannot_fail};
 use crate::client_auth::ClientAuth;
+use crate::console_rules::CONSOLE;
 use crate::fingerprint::Fingerprint;
 use crate::protocol::{
     AcquiredState, CancelBy, CancelToken, CommandOutcome, ConnectPlan, PoolKey, Pooling, Protocol,
@@ -387,6 +388,20 @@ impl Protocol for Postgres {
 
     fn terminate(&self, to_server: &mut Vec<u8>) {
         encode_terminate(to_server);
+    }
+
+    fn console_user<'a>(&self, request: &'a Box<StartupRequest>) -> Option<&'a str> {
+        let parameters = &request.parameters;
+        (parameters.database.as_deref() == Some(CONSOLE)).then_some(&parameters.user)
+    }
+
+    fn server_process(&self, backend: &BackendState) -> Option<u32> {
+        backend.cancel.as_ref().map(|(process_id, _)| *process_id)
+    }
+
+    fn application_name(&self, backend: &BackendState) -> Option<String> {
+        let name = backend.parameters.get(b"application_name")?;
+        Some(String::from_utf8_lossy(name).into_owned())
     }
 }
 

@@ -333,6 +333,10 @@ impl ProtocolRequest for Box<StartupRequest> {
         }
     }
 
+    fn application_name(&self) -> Option<String> {
+        self.value(NAME).map(ToOwned::to_owned)
+    }
+
     fn cancel_command(&self, input: &[u8], out: &mut Vec<u8>) -> Option<usize> {
         let bytes = first_command_bytes(input)?;
         let report = Report {

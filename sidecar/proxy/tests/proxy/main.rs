@@ -6,6 +6,7 @@
 
 mod cases;
 mod client_tls;
+mod console;
 mod cves;
 mod departures;
 mod drivers;
@@ -28,6 +29,7 @@ mod server;
 mod server_behaviour;
 mod servers;
 mod stalls;
+mod switchover;
 mod threads;
 mod topics;
 mod transactions;
@@ -66,6 +68,9 @@ fn postgres() -> Vec<Trial> {
         Topic::new("reloads", SESSION, &reloads::OF_SESSIONS),
         Topic::new("faults", BOTH, &cves::CASES),
         Topic::new("replication", BOTH, &replication::CASES),
+        Topic::new("console", BOTH, &console::CASES),
+        Topic::new("console", SESSION, &console::OF_SESSIONS),
+        Topic::new("console", TRANSACTION, &switchover::CASES),
         Topic::new("faults", SESSION, &faults::CASES),
         Topic::new("faults", SESSION, &stalls::CASES),
         Topic::new("faults", SESSION, &limits::CASES),

@@ -23,6 +23,7 @@ fn file(fixture: &Fixture, directory: &Path, limits: &str) -> String {
     let (url, directory) = (fixture.url(""), directory.display());
     format!(
         "admin = \"tcp:127.0.0.1:0\"\n[limits]\n{limits}\n\
+         [console]\nadmin-users = [\"root\"]\n\
          [[server]]\nname = \"orders\"\nurl = \"{url}\"\nlisten = \"unix:{directory}/orders\"\n\
          [[server]]\nname = \"users\"\nurl = \"{url}\"\nlisten = \"unix:{directory}/users\"\n\
          mode = \"transaction\"\n[server.limits]\npool-size = 3\n\
@@ -66,6 +67,17 @@ fn several(fixture: &mut Fixture) {
     assert_eq!((code, health.as_str()), (503, "no server connection is open (away)\n"));
     let line = process.await_line("event=connect-failed");
     assert!(line.contains("server_name=away"), "{line}");
+
+    let console = |more: &[&str]| {
+        let address = format!("tcp:{admin}");
+        let words = [&["console", "SHOW STATE", "--admin", &address][..], more].concat();
+        let output = fixture.program().args(words).output().expect("it runs");
+        String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned()
+    };
+    let refused = console(&[]);
+    assert!(refused.contains("/console/orders /console/users /console/away"), "{refused}");
+    let state = console(&["--server-name", "users"]);
+    assert!(state.contains("active"), "{state}");
 
     // An error in the settings of one server changes nothing for the others.
     let new = file(fixture, directory, "pool-size = 5");

@@ -22,7 +22,7 @@ pub(crate) const CASES: [Case; 5] = [
 ];
 
 /// Cases that also run on two threads: those of the shared pool, of its limits, of cancel requests, and of upgrades.
-pub(crate) const ALSO_ON_TWO: [&str; 17] = [
+pub(crate) const ALSO_ON_TWO: [&str; 23] = [
     "a cancel request hits the right command",
     "a late cancel request hits no other client",
     "a waiting command is cancelled",
@@ -40,6 +40,12 @@ pub(crate) const ALSO_ON_TWO: [&str; 17] = [
     "two clients share a connection",
     "many clients on few connections",
     "a replication session is cancelled, takes a place of the pool and ends with its client",
+    "a switchover by pause, restart and resume shows no client an error",
+    "a pause waits for transactions, and its clients wait without a limit",
+    "a pause that is cancelled is undone",
+    "a reconnect replaces connections between transactions",
+    "a client is killed by its number, and a database by its name",
+    "a shutdown waits for clients or for servers",
 ];
 
 const CLIENT_LOOPS: usize = 8;

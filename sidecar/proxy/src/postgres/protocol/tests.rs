@@ -31,6 +31,7 @@ fn settings(users: &[(&str, &str)]) -> Settings {
         replication: ReplicationAccess::Allowed,
         threads: std::num::NonZeroUsize::MIN,
         limits: Limits::default(),
+        console: None,
     }
 }
 

@@ -2,6 +2,7 @@
 
 mod authentication;
 mod cases;
+mod console;
 mod departures;
 mod drivers;
 mod errors;
@@ -65,6 +66,8 @@ fn of_server(level: &ServerLevel) -> Vec<Trial> {
         Topic::new("authentication", BOTH, &reloads::CASES),
         Topic::new("authentication", SESSION, &limits::CASES),
         Topic::new("authentication", SESSION, &faults::CASES),
+        Topic::new("console", BOTH, &console::CASES),
+        Topic::new("console", TRANSACTION, &console::OF_TRANSACTIONS),
         Topic::new("transactions", TRANSACTION, &transactions::CASES),
         Topic::new("transactions", TRANSACTION, &statements::OF_TRANSACTIONS),
         Topic::new("transactions", TRANSACTION, &parked::CASES),
