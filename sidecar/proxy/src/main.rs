@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use ciphertoll_net::tls::Verification;
 use ciphertoll_proxy::{
-    AdminServer, AdminSocket, Config, ControlHandle, HandoverLock, Inheritance, Level, ListenAddress, Log,
+    AdminServer, AdminSocket, Config, ControlHandle, HandoverLock, Imported, Inheritance, Level, ListenAddress, Log,
     MySql, Notifier, Postgres, PreparedSettings, Protocol, ProtocolKind, Reloader, Resolved, Settings,
     SignalTask, SocketFile, StartError, Upgrader, UpstreamEncryption, Workers, json_schema, open_console,
     read_status, run_command,
@@ -47,6 +47,9 @@ fn main() -> ExitCode {
             }
         }
         Some(Subcommands::Status { admin, config }) => status(admin.as_ref(), config.as_deref()),
+        Some(Subcommands::Import { file, userlist, database, strict }) => {
+            import(file, userlist.as_deref(), database.as_deref(), *strict)
+        }
         Some(Subcommands::Console { command, admin, config, json }) => {
             console(command, admin.as_ref(), config.as_deref(), *json)
         }
@@ -117,6 +120,21 @@ fn console(command: &str, admin: Option<&ListenAddress>, config: Option<&Path>, 
         Ok(output) => print(output.as_bytes()),
         Err(error) => fail(&error, UNREACHABLE),
     }
+}
+
+fn import(file: &Path, userlist: Option<&Path>, database: Option<&str>, is_strict: bool) -> ExitCode {
+    let imported = match Imported::from_pgbouncer(file, userlist, database) {
+        Ok(imported) => imported,
+        Err(error) => return fail(&error, USAGE),
+    };
+    for note in &imported.notes {
+        print_line(note);
+    }
+    let printed = print(imported.toml.as_bytes());
+    if is_strict && imported.has_lost_settings() && printed == ExitCode::SUCCESS {
+        return ExitCode::from(DONE_IN_PART);
+    }
+    printed
 }
 
 fn check(command_line: &CommandLine) -> ExitCode {
