@@ -101,9 +101,9 @@ impl ConsoleLink {
     pub(crate) fn cancel(&self, process_id: u32, key: &[u8]) -> bool {
         let mut sessions = lock(&self.sessions);
         let Some(session) = sessions.get_mut(&process_id) else { return false };
-        let is_its_key = session.secret.is_some_and(|secret| {
-            key.len() == secret.len() && openssl::memcmp::eq(key, &secret)
-        });
+        let is_its_key = session
+            .secret
+            .is_some_and(|secret| key.len() == secret.len() && openssl::memcmp::eq(key, &secret));
         session.is_cancelled |= is_its_key;
         drop(sessions);
         self.notify();

@@ -76,10 +76,7 @@ pub(crate) fn parse_request(bytes: &[u8]) -> Option<Result<HttpRequest, HttpResp
     }
 }
 
-fn parse_command(
-    headers: &[httparse::Header<'_>],
-    body: &[u8],
-) -> Option<Result<HttpRequest, HttpResponse>> {
+fn parse_command(headers: &[httparse::Header<'_>], body: &[u8]) -> Option<Result<HttpRequest, HttpResponse>> {
     let value = |name: &str| {
         let header = headers.iter().find(|header| header.name.eq_ignore_ascii_case(name));
         header.and_then(|header| std::str::from_utf8(header.value).ok())

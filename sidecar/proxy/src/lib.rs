@@ -82,7 +82,8 @@ mod url;
 pub use admin::{AdminServer, AdminSocket, SocketFile, StatusError, read_status, run_command};
 pub use client_auth::{ClientAuth, TlsState};
 pub use config::{
-    Config, ConfigError, ConsoleSection, LimitsSection, LogSection, MissingPassword, Resolved, UserSection, json_schema,
+    Config, ConfigError, ConsoleSection, LimitsSection, LogSection, MissingPassword, Resolved, UserSection,
+    json_schema,
 };
 pub use console::open_console;
 pub use console_rules::{ConsoleRules, OwnUid};

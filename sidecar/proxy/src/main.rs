@@ -10,10 +10,10 @@ use std::sync::Arc;
 
 use ciphertoll_net::tls::Verification;
 use ciphertoll_proxy::{
-    AdminServer, AdminSocket, Config, ControlHandle, HandoverLock, Imported, Inheritance, Level, ListenAddress, Log,
-    MySql, Notifier, Postgres, PreparedSettings, Protocol, ProtocolKind, Reloader, Resolved, Settings,
-    SignalTask, SocketFile, StartError, Upgrader, UpstreamEncryption, Workers, json_schema, open_console,
-    read_status, run_command,
+    AdminServer, AdminSocket, Config, ControlHandle, HandoverLock, Imported, Inheritance, Level,
+    ListenAddress, Log, MySql, Notifier, Postgres, PreparedSettings, Protocol, ProtocolKind, Reloader,
+    Resolved, Settings, SignalTask, SocketFile, StartError, Upgrader, UpstreamEncryption, Workers,
+    json_schema, open_console, read_status, run_command,
 };
 use clap::CommandFactory;
 use clap::error::ErrorKind;

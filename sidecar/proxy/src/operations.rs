@@ -200,10 +200,7 @@ mod tests {
         assert_eq!(operations.resume(&Scope::All, now), Err(OperationError::NotPaused));
         assert_eq!(operations.pause(&shop()), Ok(()));
         assert!(operations.is_paused("shop") && !operations.is_paused("till"));
-        assert_eq!(
-            operations.pause(&shop()),
-            Err(OperationError::DatabaseAlreadyPaused("shop".to_owned()))
-        );
+        assert_eq!(operations.pause(&shop()), Err(OperationError::DatabaseAlreadyPaused("shop".to_owned())));
         assert_eq!(operations.pause(&Scope::All), Ok(()));
         for scope in [Scope::All, shop()] {
             assert_eq!(operations.pause(&scope), Err(OperationError::AlreadyPaused));

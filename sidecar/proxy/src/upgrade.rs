@@ -36,7 +36,9 @@ enum UpgradeError {
     NoSockets,
     #[error("a worker does not answer, so the proxy stops")]
     Stuck,
-    #[error("databases are paused or disabled, which the new process would not know: RESUME and ENABLE them first")]
+    #[error(
+        "databases are paused or disabled, which the new process would not know: RESUME and ENABLE them first"
+    )]
     Restricted,
 }
 

@@ -65,7 +65,8 @@ fn a_strict_import_fails_if_something_is_lost() {
     let directory = tempfile::tempdir().expect("a directory");
     let file = directory.path().join("pgbouncer.ini");
     let run = |settings: &str| {
-        fs::write(&file, format!("[databases]\n* = host=127.0.0.1\n[pgbouncer]\n{settings}\n")).expect("ours");
+        fs::write(&file, format!("[databases]\n* = host=127.0.0.1\n[pgbouncer]\n{settings}\n"))
+            .expect("ours");
         let output = program().arg("import").arg(&file).arg("--strict").output().expect("it runs");
         assert!(!output.stdout.is_empty());
         output.status.code()
@@ -100,7 +101,8 @@ fn the_shipped_examples_are_imported() {
             _ => line,
         });
         let whole = directory.path().join("all.ini");
-        let text: String = uncommented.filter(|line| *line != "conffile").map(|line| line.to_owned() + "\n").collect();
+        let text: String =
+            uncommented.filter(|line| *line != "conffile").map(|line| line.to_owned() + "\n").collect();
         fs::write(&whole, text).expect("ours to write");
         let notes = imports(&whole, &list);
         assert!(!notes.contains("is not a setting of PgBouncer"), "{}: {notes}", file.display());

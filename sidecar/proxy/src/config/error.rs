@@ -56,7 +56,9 @@ pub enum ConfigError {
     MaxIterations(u32),
     #[error("{0} does not apply to MySQL and MariaDB, whose logins do not use SCRAM: remove it")]
     NotScram(&'static str),
-    #[error("the settings of [console] apply to PostgreSQL only: with MySQL and MariaDB it is used by the admin address")]
+    #[error(
+        "the settings of [console] apply to PostgreSQL only: with MySQL and MariaDB it is used by the admin address"
+    )]
     ConsoleUsersInMySql,
     #[error("[console] has no effect: it needs admin-users, stats-users, own-uid = true or an admin address")]
     ConsoleUnreachable,

@@ -278,7 +278,9 @@ mod tests {
 
     #[test]
     fn commands_are_words_in_any_case_with_or_without_a_semicolon() {
-        for text in ["SHOW POOLS", "show pools;", " \tShow\n pools ;\r\n", "SELECT pools", "\"show\" \"pools\""] {
+        for text in
+            ["SHOW POOLS", "show pools;", " \tShow\n pools ;\r\n", "SELECT pools", "\"show\" \"pools\""]
+        {
             assert_eq!(parsed(text), Command::Show(Show::Pools), "{text}");
         }
         assert_eq!(parsed("PAUSE"), Command::Pause(Scope::All));
@@ -296,8 +298,24 @@ mod tests {
     #[test]
     fn anything_else_is_refused_in_pgbouncers_words() {
         for text in [
-            "", ";", "SHOW", "SHOW nothing", "SHOW POOLS; SHOW LISTS", "SHOW POOLS;;", "BEGIN", "PAUSE a b", "PAUSE a-b",
-            "PAUSE \"a", "PAUSE\"a\"", "RELOAD x", "SUSPEND x", "SHUTDOWN x", "SET a", "SET a = ", "ü", "SELECT 1",
+            "",
+            ";",
+            "SHOW",
+            "SHOW nothing",
+            "SHOW POOLS; SHOW LISTS",
+            "SHOW POOLS;;",
+            "BEGIN",
+            "PAUSE a b",
+            "PAUSE a-b",
+            "PAUSE \"a",
+            "PAUSE\"a\"",
+            "RELOAD x",
+            "SUSPEND x",
+            "SHUTDOWN x",
+            "SET a",
+            "SET a = ",
+            "ü",
+            "SELECT 1",
             "pause 'x",
         ] {
             let message = Command::parse(text).unwrap_err().to_string();

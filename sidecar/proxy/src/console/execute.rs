@@ -201,7 +201,9 @@ impl<P: Protocol> Execution<'_, P> {
             }
             Waited::Obsolete => Err(Failure::new("another session has resumed it meanwhile")),
             // As with PgBouncer, the pause stays in force.
-            Waited::CallerIsGone => Err(Failure::new("the client of a PAUSE has left; the pause stays in force")),
+            Waited::CallerIsGone => {
+                Err(Failure::new("the client of a PAUSE has left; the pause stays in force"))
+            }
         }
     }
 

@@ -77,9 +77,11 @@ fn answer<P: Protocol>(
             ResponseFormat::Text => {
                 HttpResponse { status: "200 OK", content_type: TEXT, body: table.to_text() }
             }
-            ResponseFormat::Json => {
-                HttpResponse { status: "200 OK", content_type: JSON, body: table.to_json().to_string() + "\n" }
-            }
+            ResponseFormat::Json => HttpResponse {
+                status: "200 OK",
+                content_type: JSON,
+                body: table.to_json().to_string() + "\n",
+            },
         },
     }
 }

@@ -136,7 +136,9 @@ impl ConsoleSession {
                 Ok(Some(FrontendMessage::Query(text))) => Some(String::from_utf8_lossy(text).into_owned()),
                 Ok(Some(FrontendMessage::Terminate)) => return Ok(None),
                 Ok(Some(
-                    FrontendMessage::Parse { .. } | FrontendMessage::Bind(_) | FrontendMessage::Execute { .. },
+                    FrontendMessage::Parse { .. }
+                    | FrontendMessage::Bind(_)
+                    | FrontendMessage::Execute { .. },
                 )) => return self.refuse("extended query protocol not supported by admin console"),
                 Ok(Some(_)) | Err(_) => return self.refuse("unsupported packet type for admin console"),
             };

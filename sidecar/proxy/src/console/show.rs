@@ -83,8 +83,23 @@ impl Snapshot {
         }
         let (none, sessions) = (0_u32, self.sessions.len());
         table.push(row![
-            CONSOLE, CONSOLE, sessions, none, none, none, none, none, none, none, none, none, none, none, none,
-            "statement", Option::<&str>::None,
+            CONSOLE,
+            CONSOLE,
+            sessions,
+            none,
+            none,
+            none,
+            none,
+            none,
+            none,
+            none,
+            none,
+            none,
+            none,
+            none,
+            none,
+            "statement",
+            Option::<&str>::None,
         ]);
         table
     }
@@ -132,8 +147,27 @@ impl Snapshot {
             let time = wall_time(self.now, *began);
             let (zero, unknown) = (0_u32, Option::<&str>::None);
             table.push(row![
-                "C", CONSOLE, CONSOLE, "none", "active", unknown, unknown, unknown, unknown, time.clone(), time, zero,
-                zero, zero, format!("console-{process_id}"), "", unknown, "", "", zero, *process_id,
+                "C",
+                CONSOLE,
+                CONSOLE,
+                "none",
+                "active",
+                unknown,
+                unknown,
+                unknown,
+                unknown,
+                time.clone(),
+                time,
+                zero,
+                zero,
+                zero,
+                format!("console-{process_id}"),
+                "",
+                unknown,
+                "",
+                "",
+                zero,
+                *process_id,
             ]);
         }
     }
@@ -252,8 +286,11 @@ impl Snapshot {
     /// Configured databases, and all others that clients have named or operators have changed.
     fn database_names(&self) -> BTreeSet<&str> {
         let of_users = self.facts.users.iter().map(|(user, database)| database.as_deref().unwrap_or(user));
-        let of_clients =
-            self.clients.iter().filter_map(|client| client.login.as_ref()).map(|(_, database)| database.as_str());
+        let of_clients = self
+            .clients
+            .iter()
+            .filter_map(|client| client.login.as_ref())
+            .map(|(_, database)| database.as_str());
         let of_servers = self.servers.iter().map(|server| server.database.as_str());
         let changed = self.operations.paused_databases().iter().chain(self.operations.disabled_databases());
         of_users.chain(of_clients).chain(of_servers).chain(changed.map(String::as_str)).collect()
@@ -272,11 +309,8 @@ impl Snapshot {
         for name in self.database_names() {
             let servers = self.servers.iter().filter(|server| server.database == name).count();
             let is_its = |client: &&ClientView| client.login.as_ref().is_some_and(|(_, of)| of == name);
-            let is_default = self
-                .facts
-                .users
-                .iter()
-                .any(|(user, database)| database.as_deref().unwrap_or(user) == name);
+            let is_default =
+                self.facts.users.iter().any(|(user, database)| database.as_deref().unwrap_or(user) == name);
             table.push(row![
                 name,
                 host.as_str(),
@@ -298,8 +332,23 @@ impl Snapshot {
             ]);
         }
         table.push(row![
-            CONSOLE, none, u32::from(self.facts.port()), CONSOLE, CONSOLE, 2_u32, zero, zero, zero, "statement", none,
-            zero, zero, zero, self.sessions.len(), zero, zero,
+            CONSOLE,
+            none,
+            u32::from(self.facts.port()),
+            CONSOLE,
+            CONSOLE,
+            2_u32,
+            zero,
+            zero,
+            zero,
+            "statement",
+            none,
+            zero,
+            zero,
+            zero,
+            self.sessions.len(),
+            zero,
+            zero,
         ]);
         table
     }
@@ -352,12 +401,26 @@ impl Snapshot {
              scram_client_key scram_server_key",
         );
         let none = Option::<&str>::None;
-        let mut push = |task: &str, user: Option<&str>, database: Option<&str>, address: String, port: u16| {
-            table.push(row![
-                none, task, user, database, address, u32::from(port), none, none, none, none, none, none, none, none,
-                none,
-            ]);
-        };
+        let mut push =
+            |task: &str, user: Option<&str>, database: Option<&str>, address: String, port: u16| {
+                table.push(row![
+                    none,
+                    task,
+                    user,
+                    database,
+                    address,
+                    u32::from(port),
+                    none,
+                    none,
+                    none,
+                    none,
+                    none,
+                    none,
+                    none,
+                    none,
+                    none,
+                ]);
+            };
         for client in &self.clients {
             let login = client.login.as_ref();
             let (address, port) = match client.peer {

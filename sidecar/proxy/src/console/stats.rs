@@ -164,7 +164,8 @@ mod tests {
             ..Usage::default()
         };
         let by_database = |transactions| UsageByDatabase::from([("shop".to_owned(), usage(transactions))]);
-        let view = UsageView { now: by_database(150), before: by_database(50), window: Duration::from_secs(10) };
+        let view =
+            UsageView { now: by_database(150), before: by_database(50), window: Duration::from_secs(10) };
         let table = Statistics::of(vec![view.clone(), view], 3).stats();
         let value = |row: usize, column: &str| {
             let at = table.columns.iter().position(|(name, _)| *name == column).unwrap();
@@ -181,7 +182,10 @@ mod tests {
         ] {
             assert_eq!(value(0, column), Cell::Number(expected), "{column}");
         }
-        assert_eq!((value(1, "database"), value(1, "total_query_count")), ("pgbouncer".into(), Cell::Number(3)));
+        assert_eq!(
+            (value(1, "database"), value(1, "total_query_count")),
+            ("pgbouncer".into(), Cell::Number(3))
+        );
     }
 
     #[test]

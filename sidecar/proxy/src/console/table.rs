@@ -154,11 +154,16 @@ impl Table {
         let _ = writeln!(text, "{}\n{}", names.join("|").trim_end(), rule.join("+"));
         for row in &rows {
             let cells = row.iter().zip(&widths).zip(&self.columns);
-            let cells: Vec<String> = cells
-                .map(|((cell, width), (_, kind))| {
-                    if kind.is_number() { format!(" {cell:>width$} ") } else { format!(" {cell:<width$} ") }
-                })
-                .collect();
+            let cells: Vec<String> =
+                cells
+                    .map(|((cell, width), (_, kind))| {
+                        if kind.is_number() {
+                            format!(" {cell:>width$} ")
+                        } else {
+                            format!(" {cell:<width$} ")
+                        }
+                    })
+                    .collect();
             let _ = writeln!(text, "{}", cells.join("|").trim_end());
         }
         let _ = writeln!(text, "({} row{})", rows.len(), if rows.len() == 1 { "" } else { "s" });
@@ -174,7 +179,9 @@ impl Table {
         };
         let object = |row: &Vec<Cell>| {
             let cells = self.columns.iter().zip(row);
-            Value::Object(cells.map(|((name, _), cell)| ((*name).to_owned(), value(cell))).collect::<Map<_, _>>())
+            Value::Object(
+                cells.map(|((name, _), cell)| ((*name).to_owned(), value(cell))).collect::<Map<_, _>>(),
+            )
         };
         self.rows.iter().map(object).collect()
     }

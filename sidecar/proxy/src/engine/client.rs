@@ -491,7 +491,9 @@ impl<P: Protocol> Client<P> {
             ClientStage::Handshake(_) | ClientStage::TlsHandshake(_) if waited >= limits.login => {
                 ClientStep::Close("did not log in in time")
             }
-            ClientStage::Queued { key, .. } if waited >= limits.queue && self.has_waited_too_long(key, env) => {
+            ClientStage::Queued { key, .. }
+                if waited >= limits.queue && self.has_waited_too_long(key, env) =>
+            {
                 let seconds = limits.queue.as_secs_f64();
                 let message = format!("no server connection became free within {seconds} s");
                 ClientStep::Refuse(Refusal::new(Refusal::FULL, message))

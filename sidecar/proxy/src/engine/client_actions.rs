@@ -136,9 +136,10 @@ impl<P: Protocol> Worker<P> {
     /// Why a new client of this database is not served.
     fn is_disabled(&self, key: &P::Key) -> Option<Refusal> {
         let database = key.database();
-        self.env.operations.is_disabled(database).then(|| {
-            Refusal::new(Refusal::STOPPING, format!("database \"{database}\" is disabled"))
-        })
+        self.env
+            .operations
+            .is_disabled(database)
+            .then(|| Refusal::new(Refusal::STOPPING, format!("database \"{database}\" is disabled")))
     }
 
     /// Why a client must not join the wait queue.

@@ -246,7 +246,8 @@ impl<P: Protocol> Worker<P> {
                 ServerStage::Open(backend) => (state_of(&backend.activity), Some(backend)),
             };
             let client = backend.and_then(|backend| backend.client());
-            let name = backend.filter(|_| client.is_some()).and_then(|backend| self.application_name(backend));
+            let name =
+                backend.filter(|_| client.is_some()).and_then(|backend| self.application_name(backend));
             Some(ServerView {
                 number: server.number,
                 index: id.index,
@@ -272,7 +273,9 @@ impl<P: Protocol> Worker<P> {
         let role = client.origin.peer.and_then(|peer| rules.role(user, peer));
         let token = self.tokens.create();
         let refusal = match (role, token) {
-            (None, _) => Refusal::new(Refusal::WHO, format!("not allowed: \"{user}\" may not use the console")),
+            (None, _) => {
+                Refusal::new(Refusal::WHO, format!("not allowed: \"{user}\" may not use the console"))
+            }
             (Some(_), None) => Refusal::new(*b"XX000", "OpenSSL has no random bytes"),
             (Some(role), Some(token)) => {
                 let link = &self.env.services.console;

@@ -108,7 +108,8 @@ impl<P: Protocol> Worker<P> {
 
     /// Within a response, the client would take an error message for a part of it.
     pub(super) fn end_session(&mut self, id: Id, refusal: &Refusal) {
-        let is_unserved = !matches!(self.clients.get(id).map(|client| &client.stage), Some(ClientStage::Active(_)));
+        let is_unserved =
+            !matches!(self.clients.get(id).map(|client| &client.stage), Some(ClientStage::Active(_)));
         let can_send_error = self
             .served_client(id)
             .is_some_and(|served| served.session().is_some_and(ProtocolSession::can_send_error));

@@ -118,7 +118,8 @@ mod tests {
     #[test]
     fn averages_are_of_the_last_complete_period_and_what_followed() {
         let start = Instant::now();
-        let usage = |logins| UsageByDatabase::from([("shop".to_owned(), Usage { logins, ..Usage::default() })]);
+        let usage =
+            |logins| UsageByDatabase::from([("shop".to_owned(), Usage { logins, ..Usage::default() })]);
         let mut totals = UsageTotals::new(start);
         assert!(!totals.is_period_over(start));
         assert!(totals.is_period_over(start + PERIOD));

@@ -49,7 +49,8 @@ fn notes(imported: &Imported) -> String {
 #[test]
 fn settings_become_those_of_the_same_meaning() {
     let imported = import(INI, USERS, None);
-    let config = Config::from_toml(&imported.toml).unwrap_or_else(|error| panic!("{error}: {}", imported.toml));
+    let config =
+        Config::from_toml(&imported.toml).unwrap_or_else(|error| panic!("{error}: {}", imported.toml));
     let listen: Vec<String> = config.listen.iter().map(ToString::to_string).collect();
     assert_eq!(listen, ["unix:/run/pg/.s.PGSQL.6433", "tcp:127.0.0.1:6433", "tcp:[::1]:6433"]);
     let url = "postgres://app@db.example:5433/shop?sslrootcert=%2Fetc%2Fca.pem";
@@ -69,7 +70,10 @@ fn settings_become_those_of_the_same_meaning() {
     let users: Vec<&str> = config.user.iter().map(|user| user.name.as_str()).collect();
     assert_eq!(users, ["app", "old", "new", "quo\"ted", "reports", "boss", "root", "stats"]);
     let console = config.console.unwrap();
-    assert_eq!((console.admin_users.len(), console.stats_users, console.own_uid), (2, vec!["stats".to_owned()], true));
+    assert_eq!(
+        (console.admin_users.len(), console.stats_users, console.own_uid),
+        (2, vec!["stats".to_owned()], true)
+    );
 }
 
 #[test]
@@ -103,11 +107,21 @@ fn what_is_not_taken_over_is_named_with_the_reason() {
 fn another_database_selects_its_server() {
     let other = import(INI, USERS, Some("other"));
     let config = Config::from_toml(&other.toml).unwrap();
-    assert_eq!(config.server.as_deref(), Some("postgres://baz@elsewhere:5432/other?sslrootcert=%2Fetc%2Fca.pem"));
+    assert_eq!(
+        config.server.as_deref(),
+        Some("postgres://baz@elsewhere:5432/other?sslrootcert=%2Fetc%2Fca.pem")
+    );
     assert!(notes(&other).contains("user baz: write its password") && !other.toml.contains("hunter2"));
     let fallback = import("[databases]\n* =\n[pgbouncer]\n", "", None);
-    assert!(fallback.toml.contains("postgres://app@/?host=%2Ftmp&port=5432&sslmode=disable"), "{}", fallback.toml);
-    let text = Imported::from_pgbouncer(Path::new("/nowhere/x.ini"), None, None).map(|_| ()).unwrap_err().to_string();
+    assert!(
+        fallback.toml.contains("postgres://app@/?host=%2Ftmp&port=5432&sslmode=disable"),
+        "{}",
+        fallback.toml
+    );
+    let text = Imported::from_pgbouncer(Path::new("/nowhere/x.ini"), None, None)
+        .map(|_| ())
+        .unwrap_err()
+        .to_string();
     assert!(text.starts_with("cannot read /nowhere/x.ini"), "{text}");
 }
 
@@ -130,7 +144,8 @@ fn includes_are_read_and_their_number_is_bounded() {
         ("[databases]\na = host='x\n", ":2: expected a list of NAME=VALUE"),
     ] {
         fs::write(file("wrong.ini"), text).unwrap();
-        let error = Imported::from_pgbouncer(&file("wrong.ini"), None, None).map(drop).unwrap_err().to_string();
+        let error =
+            Imported::from_pgbouncer(&file("wrong.ini"), None, None).map(drop).unwrap_err().to_string();
         assert!(error.ends_with(reason), "{error}");
     }
 }

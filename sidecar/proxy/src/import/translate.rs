@@ -147,7 +147,11 @@ impl Translation<'_> {
                 "*" => listen.push(format!("tcp:0.0.0.0:{port}")),
                 ipv6 if ipv6.contains(':') => listen.push(format!("tcp:[{ipv6}]:{port}")),
                 ip if ip.parse::<std::net::Ipv4Addr>().is_ok() => listen.push(format!("tcp:{ip}:{port}")),
-                name => self.note(NoteKind::Lost, &format!("listen_addr = {name}"), "only IP addresses are possible"),
+                name => self.note(
+                    NoteKind::Lost,
+                    &format!("listen_addr = {name}"),
+                    "only IP addresses are possible",
+                ),
             }
         }
         let valid = |address: &String| address.parse::<crate::settings::ListenAddress>().is_ok();
@@ -165,7 +169,11 @@ impl Translation<'_> {
     fn server_user(&mut self, entry: &Entry) -> String {
         if let Some(user) = entry.get("user") {
             let what = format!("database {}: user = {user}", entry.name);
-            self.note(NoteKind::ToDo, &what, "clients must log in as this user: other names are not replaced");
+            self.note(
+                NoteKind::ToDo,
+                &what,
+                "clients must log in as this user: other names are not replaced",
+            );
             return user.to_owned();
         }
         let listed = self.users.first().map(|user| user.name.clone());
@@ -191,12 +199,13 @@ impl Translation<'_> {
         if host.starts_with('/') {
             if entry.get("host").is_none() {
                 let what = format!("database {}", entry.name);
-                self.note(NoteKind::ToDo, &what, "it names no host: check the directory of the server's socket in the URL");
+                self.note(
+                    NoteKind::ToDo,
+                    &what,
+                    "it names no host: check the directory of the server's socket in the URL",
+                );
             }
-            return format!(
-                "postgres://{user}@/{path}?host={}&port={port}&sslmode=disable",
-                encoded(host)
-            );
+            return format!("postgres://{user}@/{path}?host={}&port={port}&sslmode=disable", encoded(host));
         }
         let host = if host.contains(':') { format!("[{host}]") } else { encoded(host) };
         let options = self.server_tls(&host);
@@ -272,7 +281,8 @@ impl Translation<'_> {
             }
             "cert" => None,
             _ => {
-                let reason = "processes with the proxy's UID may connect: set allow-uid for others, or unix-auth";
+                let reason =
+                    "processes with the proxy's UID may connect: set allow-uid for others, or unix-auth";
                 self.note(NoteKind::Lost, &format!("auth_type = {kind}"), reason);
                 None
             }
@@ -313,7 +323,8 @@ impl Translation<'_> {
         let sum: usize = sizes.map(|size| size.unwrap_or(default)).sum();
         let pool_size = sum.max(default);
         let what = format!("pool-size = {pool_size}");
-        let reason = "check it: it is the limit of all users and databases together, not of each pair of them";
+        let reason =
+            "check it: it is the limit of all users and databases together, not of each pair of them";
         self.note(NoteKind::ToDo, &what, reason);
         LimitsSection {
             pool_size: NonZeroUsize::new(pool_size),
@@ -369,14 +380,17 @@ impl Translation<'_> {
         for (name, kind, file) in sections {
             let reason = match kind {
                 Some(SecretKind::Plain) => "write its password",
-                Some(SecretKind::Md5) => "an md5 digest cannot be a password to log in to the server with: write its password",
-                Some(SecretKind::Scram) => "a SCRAM secret cannot be a password to log in to the server with: write its password",
+                Some(SecretKind::Md5) => {
+                    "an md5 digest cannot be a password to log in to the server with: write its password"
+                }
+                Some(SecretKind::Scram) => {
+                    "a SCRAM secret cannot be a password to log in to the server with: write its password"
+                }
                 Some(SecretKind::None) | None => "no password is known: write it",
             };
             let reason = format!("{reason} to the file {file} beside the configuration, with the mode 0600");
             self.note(NoteKind::ToDo, &format!("user {name}"), &reason);
-            let mut user =
-                UserSection { name, password_file: Some(file.into()), ..UserSection::default() };
+            let mut user = UserSection { name, password_file: Some(file.into()), ..UserSection::default() };
             newer_settings(entry, &mut user);
             users.push(user);
         }
@@ -411,12 +425,16 @@ impl Translation<'_> {
     fn note_entries(&mut self, server: &Entry) {
         let source = self.source;
         let place = |entry: &Entry| {
-            (entry.get("host").map(ToOwned::to_owned), entry.get("port").unwrap_or(DEFAULT_SERVER_PORT).to_owned())
+            (
+                entry.get("host").map(ToOwned::to_owned),
+                entry.get("port").unwrap_or(DEFAULT_SERVER_PORT).to_owned(),
+            )
         };
         for entry in &source.databases {
             let of = format!("database {}: ", entry.name);
             if place(entry) != place(server) {
-                let reason = "it is on another server, which needs another proxy: import --database with its name";
+                let reason =
+                    "it is on another server, which needs another proxy: import --database with its name";
                 self.note(NoteKind::Lost, &format!("database {}", entry.name), reason);
                 continue;
             }

@@ -27,9 +27,9 @@ pub(super) fn parse(text: &str) -> Vec<ListedUser> {
     let user = |line: &str| {
         let (name, rest) = until_quote(line.trim_start().strip_prefix('"')?, '"')?;
         let (secret, _) = until_quote(rest.trim_start().strip_prefix('"')?, '"')?;
-        let is_md5 = secret.strip_prefix("md5").is_some_and(|digest| {
-            digest.len() == 32 && digest.bytes().all(|byte| byte.is_ascii_hexdigit())
-        });
+        let is_md5 = secret
+            .strip_prefix("md5")
+            .is_some_and(|digest| digest.len() == 32 && digest.bytes().all(|byte| byte.is_ascii_hexdigit()));
         let secret = match secret.as_str() {
             "" => SecretKind::None,
             scram if scram.starts_with("SCRAM-SHA-256$") => SecretKind::Scram,

@@ -488,9 +488,8 @@ impl Model {
     /// No client waits while a connection is free or could be opened, unless its key is paused. A paused key has only the
     /// connections that clients still use.
     fn check_settled(&self) {
-        let is_waiting = |(key, state): &(Name, ClientState)| {
-            *state == ClientState::Queued && !self.pauses.contains(key)
-        };
+        let is_waiting =
+            |(key, state): &(Name, ClientState)| *state == ClientState::Queued && !self.pauses.contains(key);
         let waits = self.clients.values().any(is_waiting);
         let is_free = |state: &ServerState| !matches!(state, ServerState::Busy(_));
         let free = pick(&self.connections, 0, is_free);
@@ -498,7 +497,8 @@ impl Model {
         assert!(!waits || self.pool.open() >= self.limit, "a connection could be opened, and a client waits");
         for key in &self.pauses {
             let used = self.connections.values().filter(|(of, _)| of == key);
-            let used = used.inspect(|(_, state)| assert!(!is_free(state), "{key} is paused, and has {state:?}"));
+            let used =
+                used.inspect(|(_, state)| assert!(!is_free(state), "{key} is paused, and has {state:?}"));
             assert_eq!(self.pool.open_of(|of| of == key), used.count());
         }
     }

@@ -35,14 +35,32 @@ pub(crate) const OF_SESSIONS: [Case; 2] = [
 ];
 
 const ALL: [&str; 20] = [
-    "CLIENTS", "CONFIG", "DATABASES", "FDS", "LISTS", "PEERS", "PEER_POOLS", "POOLS", "SERVERS", "SOCKETS",
-    "ACTIVE_SOCKETS", "STATS", "STATS_TOTALS", "STATS_AVERAGES", "USERS", "VERSION", "TOTALS", "MEM", "DNS_HOSTS",
+    "CLIENTS",
+    "CONFIG",
+    "DATABASES",
+    "FDS",
+    "LISTS",
+    "PEERS",
+    "PEER_POOLS",
+    "POOLS",
+    "SERVERS",
+    "SOCKETS",
+    "ACTIVE_SOCKETS",
+    "STATS",
+    "STATS_TOTALS",
+    "STATS_AVERAGES",
+    "USERS",
+    "VERSION",
+    "TOTALS",
+    "MEM",
+    "DNS_HOSTS",
     "STATE",
 ];
 
 /// A proxy whose own user is an admin of the console.
 pub(crate) fn proxy(fixture: &mut Fixture, more: &str, arguments: &[&str]) -> (Proxy, tempfile::TempDir) {
-    let user = fixture.server().account(ciphertoll_model::Auth::default_of(ciphertoll_model::Engine::Postgres)).user;
+    let user =
+        fixture.server().account(ciphertoll_model::Auth::default_of(ciphertoll_model::Engine::Postgres)).user;
     let (directory, file) = settings(&format!("{more}\n[console]\nadmin-users = [\"{user}\"]\n"));
     let admin = format!("unix:{}", directory.path().join("admin").display());
     let all = [&["--config", &file, "--admin", &admin], arguments].concat();
@@ -75,7 +93,8 @@ pub(crate) fn start(proxy: &Proxy, command: &'static str) -> Receiver<Result<Str
 
 /// The value of a column in the rows of `SHOW` for which another column has a value.
 fn value(proxy: &Proxy, show: &str, column: &str, (key, is): (&str, &str)) -> Vec<String> {
-    let output = proxy.psql(&["-x", "-F", "|", "-P", "tuples_only=off", "-d", "pgbouncer", "-c", show]).output();
+    let output =
+        proxy.psql(&["-x", "-F", "|", "-P", "tuples_only=off", "-d", "pgbouncer", "-c", show]).output();
     let text = String::from_utf8(output.expect("psql runs").stdout).expect("text");
     let of = |record: &str, name: &str| {
         let mut lines = record.lines().filter_map(|line| line.split_once('|'));
@@ -186,7 +205,8 @@ fn off(fixture: &mut Fixture) {
     // Its access rules come first.
     assert!(error.contains("database \"pgbouncer\"") && !error.contains("console"), "{error}");
     let place = format!("tcp:{}", admin_of(&proxy));
-    let output = fixture.program().args(["console", "SHOW POOLS", "--admin", &place]).output().expect("it runs");
+    let output =
+        fixture.program().args(["console", "SHOW POOLS", "--admin", &place]).output().expect("it runs");
     assert_eq!(output.status.code(), Some(7));
     assert!(String::from_utf8_lossy(&output.stderr).contains("no [console]"));
 }
@@ -199,7 +219,10 @@ fn extended(fixture: &mut Fixture) {
     raw.send(b"P\0\0\0\x12\0SHOW POOLS\0\0\0");
     let (kind, payload) = raw.message().expect("an error");
     let text = String::from_utf8_lossy(&payload).into_owned();
-    assert!(kind == b'E' && text.contains("extended query protocol not supported by admin console"), "{text}");
+    assert!(
+        kind == b'E' && text.contains("extended query protocol not supported by admin console"),
+        "{text}"
+    );
     assert!(raw.message().is_err(), "the connection is closed");
 }
 
@@ -215,9 +238,16 @@ fn psycopg(fixture: &mut Fixture) {
         rows = [dict(zip(names, row)) for row in cursor]\n\
         print([row['paused'] for row in rows if row['name'] == 'pgbouncer'], rows[0]['pool_size'])\n";
     let mut python = Command::new(PYTHON);
-    python.args(["-c", program, &proxy.directory.display().to_string(), &proxy.port.to_string(), &proxy.user]);
+    python.args([
+        "-c",
+        program,
+        &proxy.directory.display().to_string(),
+        &proxy.port.to_string(),
+        &proxy.user,
+    ]);
     let output = python.output().expect("it runs");
-    let text = String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr);
+    let text =
+        String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr);
     assert_eq!(text, "[0] 20\n");
 }
 
@@ -228,7 +258,8 @@ fn admin_address(fixture: &mut Fixture) {
     let place = format!("unix:{}", directory.path().join("admin").display());
     let run = |command: &str, place: &str, more: &[&str]| {
         let mut program = fixture.program();
-        let output = program.args(["console", command, "--admin", place]).args(more).output().expect("it runs");
+        let output =
+            program.args(["console", command, "--admin", place]).args(more).output().expect("it runs");
         let text = |bytes: Vec<u8>| String::from_utf8(bytes).expect("text");
         (output.status.code(), text(output.stdout) + &text(output.stderr))
     };
@@ -278,7 +309,9 @@ fn killed(fixture: &mut Fixture) {
     let id = value(&proxy, "SHOW CLIENTS", "id", of_victim).remove(0);
     assert_eq!(console(&proxy, &format!("KILL_CLIENT {id}")).as_deref(), Ok(""));
     assert_eq!(RawClient::error_state(&raw.answer()).as_deref(), Some("57P01"));
-    assert!(console(&proxy, &format!("KILL_CLIENT {id}")).expect_err("it is gone").contains("client not found"));
+    assert!(
+        console(&proxy, &format!("KILL_CLIENT {id}")).expect_err("it is gone").contains("client not found")
+    );
     assert_eq!(one(&mut other, "SELECT 1"), "1");
     // All clients of the database: later ones wait.
     assert_eq!(console(&proxy, "KILL").as_deref(), Ok(""));

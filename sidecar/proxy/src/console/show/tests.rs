@@ -85,7 +85,10 @@ fn a_pool_counts_clients_and_connections_by_pgbouncers_states() {
         assert_eq!(value(&table, 0, column), Cell::Number(expected), "{column}");
     }
     assert_eq!(value(&table, 0, "pool_mode"), "session".into());
-    assert_eq!((value(&table, 1, "database"), value(&table, 1, "cl_active")), (CONSOLE.into(), Cell::Number(1)));
+    assert_eq!(
+        (value(&table, 1, "database"), value(&table, 1, "cl_active")),
+        (CONSOLE.into(), Cell::Number(1))
+    );
 }
 
 #[test]
@@ -93,7 +96,10 @@ fn clients_that_have_not_logged_in_or_are_leaving_are_among_the_sockets_only() {
     let table = snapshot().clients();
     let states: Vec<Cell> = (0..table.rows.len()).map(|row| value(&table, row, "state")).collect();
     assert_eq!(states, ["active", "idle", "waiting", "active"].map(Cell::from));
-    assert_eq!((value(&table, 2, "wait"), value(&table, 2, "wait_us")), (Cell::Number(2), Cell::Number(500_000)));
+    assert_eq!(
+        (value(&table, 2, "wait"), value(&table, 2, "wait_us")),
+        (Cell::Number(2), Cell::Number(500_000))
+    );
     assert_eq!((value(&table, 0, "addr"), value(&table, 0, "port")), ("unix".into(), Cell::Number(6433)));
     assert_eq!(value(&table, 0, "remote_pid"), Cell::Number(77));
     assert_eq!(value(&table, 3, "id"), Cell::Number(99));
@@ -115,7 +121,10 @@ fn databases_are_those_of_the_settings_of_clients_and_of_operators() {
     let flags = |row| (value(&table, row, "paused"), value(&table, row, "disabled"));
     assert_eq!(flags(0), (Cell::Number(1), Cell::Number(0)));
     assert_eq!(flags(2), (Cell::Number(0), Cell::Number(1)));
-    assert_eq!((value(&table, 1, "host"), value(&table, 1, "port")), ("db.example".into(), Cell::Number(5433)));
+    assert_eq!(
+        (value(&table, 1, "host"), value(&table, 1, "port")),
+        ("db.example".into(), Cell::Number(5433))
+    );
     assert_eq!(value(&table, 1, "current_connections"), Cell::Number(4));
 }
 
