@@ -72,7 +72,7 @@ pub(crate) enum Subcommands {
     Import {
         /// The file pgbouncer.ini; files that it includes are read, too
         file: PathBuf,
-        /// The file with users, instead of the one that auth_file names
+        /// The file with users, instead of the one that the file names
         #[arg(long, value_name = "FILE")]
         userlist: Option<PathBuf>,
         /// The database of [databases] whose server is used, instead of the first one

@@ -131,12 +131,11 @@ fn read_into(
 
 /// A name, in double quotes if it has other characters, and what follows the equals sign.
 fn key(line: &str) -> Option<(String, &str)> {
-    let (name, rest) = match line.strip_prefix('"') {
-        Some(quoted) => until_quote(quoted, '"')?,
-        None => {
-            let end = line.find('=')?;
-            (line[..end].trim().to_owned(), &line[end..])
-        }
+    let (name, rest) = if let Some(quoted) = line.strip_prefix('"') {
+        until_quote(quoted, '"')?
+    } else {
+        let end = line.find('=')?;
+        (line[..end].trim().to_owned(), &line[end..])
     };
     let value = rest.trim_start().strip_prefix('=')?;
     (!name.is_empty()).then(|| (name, value.trim()))
@@ -149,12 +148,11 @@ fn pairs(text: &str) -> Option<Vec<(String, String)>> {
         let end = rest.find('=')?;
         let name = rest[..end].trim();
         let after = rest[end + 1..].trim_start();
-        let (value, after) = match after.strip_prefix('\'') {
-            Some(quoted) => until_quote(quoted, '\'')?,
-            None => {
-                let end = after.find(char::is_whitespace).unwrap_or(after.len());
-                (after[..end].to_owned(), &after[end..])
-            }
+        let (value, after) = if let Some(quoted) = after.strip_prefix('\'') {
+            until_quote(quoted, '\'')?
+        } else {
+            let end = after.find(char::is_whitespace).unwrap_or(after.len());
+            (after[..end].to_owned(), &after[end..])
         };
         if name.is_empty() || name.contains(char::is_whitespace) {
             return None;

@@ -1,6 +1,7 @@
 //! Makes a configuration of PgBouncer's settings.
 
 use std::collections::BTreeSet;
+use std::fmt::Write as _;
 use std::num::{NonZeroU32, NonZeroUsize};
 use std::path::PathBuf;
 use std::time::Duration;
@@ -124,7 +125,7 @@ impl Translation<'_> {
             warm_up: Some(warm).filter(|warm| *warm > 0 && fits),
             health_time: self.time("server_check_delay", "30"),
             limits,
-            console: self.console(),
+            console: Some(self.console()),
             user: users,
             ..Config::default()
         }
@@ -299,17 +300,13 @@ impl Translation<'_> {
         NonZeroU32::new(iterations)
     }
 
-    fn console(&self) -> Option<ConsoleSection> {
+    fn console(&self) -> ConsoleSection {
         let names = |name: &str| {
             let users = self.source.get(name).unwrap_or_default().split(',');
             users.map(str::trim).filter(|user| !user.is_empty()).map(ToOwned::to_owned).collect()
         };
         // PgBouncer's console is always there for its own UID.
-        Some(ConsoleSection {
-            admin_users: names("admin_users"),
-            stats_users: names("stats_users"),
-            own_uid: true,
-        })
+        ConsoleSection { admin_users: names("admin_users"), stats_users: names("stats_users"), own_uid: true }
     }
 
     fn number(&self, name: &str, default: &str) -> usize {
@@ -361,7 +358,7 @@ impl Translation<'_> {
         let mut names = BTreeSet::new();
         let listed = self.users.iter().map(|user| user.name.clone());
         let configured = self.source.users.iter().map(|user| user.name.clone());
-        let console = self.console().unwrap_or_default();
+        let console = self.console();
         let all = std::iter::once(first.to_owned())
             .chain(listed)
             .chain(configured)
@@ -462,7 +459,8 @@ fn encoded(text: &str) -> String {
             b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'.' | b'_' | b'~' => {
                 encoded.push(char::from(byte));
             }
-            other => encoded.push_str(&format!("%{other:02X}")),
+            // Writing to a string cannot fail.
+            other => drop(write!(encoded, "%{other:02X}")),
         }
     }
     encoded
