@@ -23,7 +23,7 @@ use clap_complete::Shell;
     max_term_width = 110,
     override_usage = "ciphertoll-proxy --listen ADDRESS --server URL [OPTIONS]\n       \
                       ciphertoll-proxy --config FILE [--check] [OPTIONS]\n       \
-                      ciphertoll-proxy status|console|schema|completions|man",
+                      ciphertoll-proxy status|console|import|schema|completions|man",
     args_conflicts_with_subcommands = true,
     subcommand_negates_reqs = true
 )]
@@ -71,6 +71,20 @@ pub(crate) enum Subcommands {
         /// Print rows as JSON
         #[arg(long)]
         json: bool,
+    },
+    /// Print the settings of a pgbouncer.ini as a configuration file; what is not taken over is printed on stderr
+    Import {
+        /// The file pgbouncer.ini; files that it includes are read, too
+        file: PathBuf,
+        /// The file with users, instead of the one that the file names
+        #[arg(long, value_name = "FILE")]
+        userlist: Option<PathBuf>,
+        /// The database of [databases] whose server is used, instead of the first one
+        #[arg(long, value_name = "NAME")]
+        database: Option<String>,
+        /// End with exit code 6 if a setting is not taken over
+        #[arg(long)]
+        strict: bool,
     },
     /// Print the JSON Schema of the configuration file
     Schema,

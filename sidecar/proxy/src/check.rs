@@ -33,7 +33,7 @@ pub(crate) fn fail(reason: &dyn std::fmt::Display, code: u8) -> ExitCode {
 }
 
 #[expect(clippy::print_stderr, reason = "for commands that have no log")]
-fn print_line(text: &dyn std::fmt::Display) {
+pub(crate) fn print_line(text: &dyn std::fmt::Display) {
     eprintln!("ciphertoll-proxy: {text}");
 }
 

@@ -42,6 +42,7 @@
 //! - the upgrade of a running sidecar: `proxy::upgrade` (the running process), `proxy::inheritance` (the new one)
 //! - commands of operators (`PAUSE`, `SHOW POOLS`): the console is `proxy::console`, what the commands do to workers is
 //!   `proxy::engine::operate`, to the pool `proxy::pool::pause`; the state that they change: `proxy::operations`
+//! - the import of PgBouncer's settings: `proxy::import`; what becomes of each of them: `proxy::import::known`
 //! - settings, status, metrics of the sidecar: `proxy::config`, `proxy::status`, `proxy::metrics`; then
 //!   `docs/sidecar/operations.md`
 
@@ -56,6 +57,7 @@ mod duration;
 mod engine;
 mod fingerprint;
 mod http;
+mod import;
 mod inheritance;
 mod log;
 mod login_names;
@@ -89,6 +91,7 @@ pub use console_rules::{ConsoleRules, OwnUid};
 pub use duration::{DurationError, HumanDuration};
 pub use engine::{ControlHandle, Health, NoAnswer, PreparedSettings, ServerWorkers, SignalTask, Workers};
 pub use fingerprint::Fingerprint;
+pub use import::{ImportError, ImportNote, Imported, NoteKind};
 pub use inheritance::Inheritance;
 pub use log::{Format, Level, Log};
 pub use metrics::{Counter, LabelledCounter, Metrics, WaitHistogram};

@@ -7,11 +7,13 @@ mod serve;
 use std::path::Path;
 use std::process::ExitCode;
 
-use ciphertoll_proxy::{ConfigFile, ListenAddress, Log, ServerName, json_schema, read_status, run_command};
+use ciphertoll_proxy::{
+    ConfigFile, Imported, ListenAddress, Log, ServerName, json_schema, read_status, run_command,
+};
 use clap::CommandFactory;
 
 use crate::arguments::{Arguments, CommandLine, Subcommands};
-use crate::check::{INTERNAL, UNREACHABLE, USAGE, check, fail, print};
+use crate::check::{DONE_IN_PART, INTERNAL, UNREACHABLE, USAGE, check, fail, print, print_line};
 
 fn main() -> ExitCode {
     let command_line = CommandLine::parse(std::env::args_os()).unwrap_or_else(|error| error.exit());
@@ -31,6 +33,9 @@ fn main() -> ExitCode {
             }
         }
         Some(Subcommands::Status { admin, config }) => status(admin.as_ref(), config.as_deref()),
+        Some(Subcommands::Import { file, userlist, database, strict }) => {
+            import(file, userlist.as_deref(), database.as_deref(), *strict)
+        }
         Some(Subcommands::Console { command, admin, config, server_name, json }) => {
             match admin_address(admin.as_ref(), config.as_deref()) {
                 Ok(address) => console(&address, server_name.as_ref(), command, *json),
@@ -81,4 +86,19 @@ fn console(address: &ListenAddress, server: Option<&ServerName>, command: &str, 
         Ok(output) => print(output.as_bytes()),
         Err(error) => fail(&error, UNREACHABLE),
     }
+}
+
+fn import(file: &Path, userlist: Option<&Path>, database: Option<&str>, is_strict: bool) -> ExitCode {
+    let imported = match Imported::from_pgbouncer(file, userlist, database) {
+        Ok(imported) => imported,
+        Err(error) => return fail(&error, USAGE),
+    };
+    for note in &imported.notes {
+        print_line(note);
+    }
+    let printed = print(imported.toml.as_bytes());
+    if is_strict && imported.has_lost_settings() && printed == ExitCode::SUCCESS {
+        return ExitCode::from(DONE_IN_PART);
+    }
+    printed
 }

@@ -216,11 +216,15 @@ fn every_setting_is_documented() {
     let page = fs::read_to_string(page).unwrap();
     let schema: Value = serde_json::from_str(&json_schema()).unwrap();
     let names = |of: &Value| of["properties"].as_object().unwrap().keys().cloned().collect::<Vec<_>>();
-    for name in names(&schema).into_iter().filter(|name| !["limits", "log", "user"].contains(&name.as_str()))
+    for name in names(&schema)
+        .into_iter()
+        .filter(|name| !["limits", "log", "console", "user"].contains(&name.as_str()))
     {
         assert!(page.contains(&format!("`{name}`")), "{name} is not documented");
     }
-    for (section, written) in [("LimitsSection", "limits."), ("LogSection", "log.")] {
+    for (section, written) in
+        [("LimitsSection", "limits."), ("LogSection", "log."), ("ConsoleSection", "console.")]
+    {
         for name in names(&schema["$defs"][section]) {
             assert!(page.contains(&format!("`{written}{name}`")), "{written}{name} is not documented");
         }

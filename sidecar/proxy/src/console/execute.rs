@@ -50,30 +50,30 @@ pub(super) struct Failure {
 
 impl Failure {
     /// PgBouncer gives all its errors this state.
-    fn new(message: impl ToString) -> Self {
-        Self { sqlstate: *b"08P01", message: message.to_string() }
+    fn new(message: impl Into<String>) -> Self {
+        Self { sqlstate: *b"08P01", message: message.into() }
     }
 
-    fn with_state(sqlstate: &[u8; 5], message: &str) -> Self {
-        Self { sqlstate: *sqlstate, message: message.to_owned() }
+    fn with_state(sqlstate: [u8; 5], message: &str) -> Self {
+        Self { sqlstate, message: message.to_owned() }
     }
 }
 
 impl From<NoAnswer> for Failure {
     fn from(error: NoAnswer) -> Self {
-        Self::new(error)
+        Self::new(error.to_string())
     }
 }
 
 impl From<ChangeError> for Failure {
     fn from(error: ChangeError) -> Self {
-        Self::new(error)
+        Self::new(error.to_string())
     }
 }
 
 impl From<CommandError> for Failure {
     fn from(error: CommandError) -> Self {
-        Self::new(error)
+        Self::new(error.to_string())
     }
 }
 
@@ -142,11 +142,11 @@ impl<P: Protocol> Execution<'_, P> {
             Command::SetParameter => return Ok(Reply::Done(Some("SET ignored"))),
             Command::Set => {
                 let message = "SET is not supported: change the configuration file and use RELOAD";
-                return Err(Failure::with_state(b"0A000", message));
+                return Err(Failure::with_state(*b"0A000", message));
             }
             Command::Suspend => {
                 let message = "SUSPEND is not supported: use PAUSE, or SIGUSR2 for an upgrade";
-                return Err(Failure::with_state(b"0A000", message));
+                return Err(Failure::with_state(*b"0A000", message));
             }
             Command::Pause(scope) => self.pause(&scope)?,
             Command::Resume(scope) => self.resume(&scope)?,
@@ -169,13 +169,13 @@ impl<P: Protocol> Execution<'_, P> {
             Command::Reload => {
                 if !self.control.console().reload() {
                     let message = "RELOAD failed, see logs for additional details";
-                    return Err(Failure::with_state(b"F0000", message));
+                    return Err(Failure::with_state(*b"F0000", message));
                 }
             }
             Command::Shutdown(_) if self.has_other_servers() => {
                 let message =
                     "SHUTDOWN would stop the other servers of this process: send it SIGTERM instead";
-                return Err(Failure::with_state(b"55000", message));
+                return Err(Failure::with_state(*b"55000", message));
             }
             Command::Shutdown(ShutdownMode::AtOnce) => return Ok(Reply::StopsAtOnce),
             Command::Shutdown(ShutdownMode::WaitForClients) => {
@@ -206,7 +206,7 @@ impl<P: Protocol> Execution<'_, P> {
             Waited::Cancelled => {
                 // Another session may have been faster.
                 let _ = control.change_operations(|operations| operations.resume(scope, Instant::now()));
-                Err(Failure::with_state(b"57014", "canceling statement due to user request: resumed"))
+                Err(Failure::with_state(*b"57014", "canceling statement due to user request: resumed"))
             }
             Waited::Obsolete => Err(Failure::new("another session has resumed it meanwhile")),
             // As with PgBouncer, the pause stays in force.
@@ -238,7 +238,7 @@ impl<P: Protocol> Execution<'_, P> {
         match self.wait_for_none(|| control.count_closing(scope), || true)? {
             Waited::NoneLeft => Ok(()),
             Waited::Cancelled => {
-                Err(Failure::with_state(b"57014", "canceling statement due to user request"))
+                Err(Failure::with_state(*b"57014", "canceling statement due to user request"))
             }
             Waited::Obsolete | Waited::CallerIsGone => Err(Failure::new("the client has left")),
         }

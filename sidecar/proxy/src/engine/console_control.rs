@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::console_request::{ConsoleRequest, StopRequest, WaitingClients};
+use super::console_request::{ConsoleRequest, WaitingClients};
 use super::control::{ControlHandle, NoAnswer, RELOAD_TIMEOUT, STATUS_TIMEOUT, request};
 use super::control_request::ControlRequest;
 use super::mailbox::Mailbox;
@@ -121,9 +121,12 @@ impl<P: Protocol> ControlHandle<P> {
     /// Stops the proxy: at once, or when its clients have left, however long that takes.
     pub(crate) fn stop(&self, at_once: bool, waiting_clients: WaitingClients) -> Result<(), NoAnswer> {
         let wait = if at_once { Duration::ZERO } else { FOR_EVER };
-        let stop = StopRequest { wait, waiting_clients };
         // The first worker tells the others.
-        let ask = |reply| ControlRequest::Console(ConsoleRequest::Stop(stop, reply));
-        request(self.first(), STATUS_TIMEOUT, ask).map(drop)
+        let ask = |reply| ControlRequest::Console(ConsoleRequest::Stop(wait, reply));
+        request(self.first(), STATUS_TIMEOUT, ask)?;
+        match waiting_clients {
+            WaitingClients::Served => Ok(()),
+            WaitingClients::Refused => self.ask_all(STATUS_TIMEOUT, ConsoleRequest::RefuseWaiting).map(drop),
+        }
     }
 }

@@ -23,15 +23,10 @@ pub(super) enum ConsoleRequest {
     Kill(Scope, Sender<()>),
     /// Whether the worker has had this client.
     KillClient(u32, Sender<bool>),
-    Stop(StopRequest, Sender<()>),
-}
-
-/// How a proxy stops.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct StopRequest {
-    /// How long clients have to leave.
-    pub(crate) wait: Duration,
-    pub(crate) waiting_clients: WaitingClients,
+    /// Gives clients this time to leave.
+    Stop(Duration, Sender<()>),
+    /// Refuses the clients that wait for a connection.
+    RefuseWaiting(Sender<()>),
 }
 
 /// What happens to clients that wait for a connection when the proxy stops.

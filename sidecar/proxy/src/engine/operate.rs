@@ -7,7 +7,7 @@ use ciphertoll_net::tls::Negotiated;
 
 use super::backend::{Activity, Backend, ServerConnection, ServerStage};
 use super::client::{Client, ClientStage};
-use super::console_request::{ConsoleRequest, StopRequest, WaitingClients};
+use super::console_request::ConsoleRequest;
 use super::shared_state::Discovery;
 use super::usage::{UsageByDatabase, add_usage};
 use super::views::{ClientPage, ClientState, ClientView, PAGE, ServerState, ServerView};
@@ -44,9 +44,13 @@ impl<P: Protocol> Worker<P> {
                 let _ = reply.send(());
             }
             ConsoleRequest::KillClient(number, reply) => drop(reply.send(self.kill_client(number))),
-            ConsoleRequest::Stop(stop, reply) => {
+            ConsoleRequest::Stop(wait, reply) => {
+                self.begin_stop(wait);
                 let _ = reply.send(());
-                self.stop_as_asked(stop);
+            }
+            ConsoleRequest::RefuseWaiting(reply) => {
+                self.refuse_waiting_clients();
+                let _ = reply.send(());
             }
         }
     }
@@ -185,11 +189,7 @@ impl<P: Protocol> Worker<P> {
         }
     }
 
-    fn stop_as_asked(&mut self, stop: StopRequest) {
-        self.begin_stop(stop.wait);
-        if stop.waiting_clients == WaitingClients::Served {
-            return;
-        }
+    fn refuse_waiting_clients(&mut self) {
         for id in self.clients.ids() {
             if self.clients.get(id).is_some_and(Client::is_queued) {
                 self.refuse(id, &Refusal::stopping());

@@ -206,7 +206,9 @@ impl Model {
         let all = self.connections.iter();
         let unused: Vec<Number> =
             all.filter(|(number, (key, state))| is_unused(number, key, state)).map(|(n, _)| *n).collect();
-        unused.into_iter().for_each(|connection| self.close(connection));
+        for connection in unused {
+            self.close(connection);
+        }
         let (ours, others) =
             self.opening.drain(..).partition(|(opener, key)| *opener == thread && pauses.contains(key));
         self.opening = others;

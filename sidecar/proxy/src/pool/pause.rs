@@ -6,11 +6,13 @@ use std::hash::Hash;
 
 use super::{ConnectionPool, WorkerBound};
 
+type Covers<K> = Box<dyn Fn(&K) -> bool + Send>;
+
 /// Which keys are paused, also those that no client has named yet.
 pub(super) struct PauseRule<K> {
     /// Workers apply each rule, one after the other: an older one must not replace a newer one.
     version: u64,
-    covers: Option<Box<dyn Fn(&K) -> bool + Send>>,
+    covers: Option<Covers<K>>,
 }
 
 impl<K> Default for PauseRule<K> {

@@ -23,7 +23,7 @@ fn file(fixture: &Fixture, directory: &Path, limits: &str) -> String {
     let (url, directory) = (fixture.url(""), directory.display());
     format!(
         "admin = \"tcp:127.0.0.1:0\"\n[limits]\n{limits}\n\
-         [console]\nadmin-users = [\"root\"]\n\
+         [console]\n\
          [[server]]\nname = \"orders\"\nurl = \"{url}\"\nlisten = \"unix:{directory}/orders\"\n\
          [[server]]\nname = \"users\"\nurl = \"{url}\"\nlisten = \"unix:{directory}/users\"\n\
          mode = \"transaction\"\n[server.limits]\npool-size = 3\n\

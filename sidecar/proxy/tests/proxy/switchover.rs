@@ -1,5 +1,6 @@
 //! Pauses in transaction mode: a planned switchover, at which no client sees an error.
 
+use std::fs;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
@@ -7,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use crate::Case;
 use crate::cases::{one, try_one};
-use crate::console::{await_state, cancel, console, open, proxy, start};
+use crate::console::{await_state, cancel, console, maxwait, open, proxy, start};
 use crate::fixture::{Fixture, RawClient, client_at};
 use crate::operations::await_that;
 use crate::process::LONG;
@@ -21,6 +22,9 @@ pub(crate) const CASES: [Case; 6] = [
     ("a shutdown waits for clients or for servers", shutdown),
 ];
 
+const QUEUE_TIME: &str = "3s";
+const QUEUE_SECONDS: u64 = 3;
+
 /// More clients by hand: `CIPHERTOLL_SWITCHOVER_CLIENTS=1000`, whose longest wait is printed.
 fn clients() -> usize {
     std::env::var("CIPHERTOLL_SWITCHOVER_CLIENTS").ok().and_then(|text| text.parse().ok()).unwrap_or(100)
@@ -28,7 +32,7 @@ fn clients() -> usize {
 
 fn switchover(fixture: &mut Fixture) {
     let clients = clients();
-    let (proxy, _directory) = proxy(fixture, "", &["--pool-size", "8", "--queue-time", "1"]);
+    let (proxy, _directory) = proxy(fixture, "", &["--pool-size", "8"]);
     let (stop, served, longest) = (AtomicBool::new(false), AtomicUsize::new(0), Mutex::new(Duration::ZERO));
     let (socket, user, database) = (proxy.socket(), proxy.user.clone(), proxy.database.clone());
     let client_loop = |number: usize| {
@@ -60,7 +64,8 @@ fn switchover(fixture: &mut Fixture) {
         for _ in 0..2 {
             served_more(clients);
             assert_eq!(console(&proxy, "PAUSE").as_deref(), Ok(""));
-            assert_eq!(open(fixture, &proxy), "0");
+            // The server notices the end of a connection soon.
+            await_that("no connection is open", || open(fixture, &proxy) == "0");
             fixture.server.as_mut().expect("it is there").restart().expect("the server restarts");
             assert_eq!(console(&proxy, "RESUME").as_deref(), Ok(""));
         }
@@ -75,7 +80,7 @@ fn switchover(fixture: &mut Fixture) {
 }
 
 fn pause(fixture: &mut Fixture) {
-    let (proxy, _directory) = proxy(fixture, "", &["--pool-size", "3", "--queue-time", "100ms"]);
+    let (proxy, _directory) = proxy(fixture, "", &["--pool-size", "3", "--queue-time", QUEUE_TIME]);
     let (mut busy, mut waits) = (proxy.client(), proxy.client());
     assert_eq!(one(&mut waits, "SELECT 1"), "1");
     busy.query("BEGIN").expect("a transaction");
@@ -90,11 +95,12 @@ fn pause(fixture: &mut Fixture) {
         await_state(&proxy, "SHOW POOLS", "cl_waiting", "1");
         busy.query("COMMIT").expect("the transaction ends");
         assert_eq!(pause.recv_timeout(LONG).expect("it ends"), Ok(String::new()));
-        assert_eq!(open(fixture, &proxy), "0");
+        await_that("no connection is open", || open(fixture, &proxy) == "0");
         // A client that logs in waits, too, and for longer than the queue time.
         let late = scope.spawn(|| one(&mut proxy.client(), "SELECT 'late'"));
         await_state(&proxy, "SHOW POOLS", "cl_waiting", "2");
-        await_state(&proxy, "SHOW POOLS", "maxwait", "1");
+        let waited = || maxwait(&proxy).unwrap_or_default();
+        await_that("a client has waited for longer than that", || waited() > QUEUE_SECONDS);
         assert!(!waiting.is_finished() && !late.is_finished());
         assert_eq!(open(fixture, &proxy), "0");
         assert_eq!(console(&proxy, "RESUME").as_deref(), Ok(""));
@@ -127,8 +133,14 @@ fn cancelled(fixture: &mut Fixture) {
 
 fn one_database(fixture: &mut Fixture) {
     let (proxy, _directory) = proxy(fixture, "", &["--pool-size", "2"]);
-    let (mut ours, mut other) =
-        (proxy.client(), client_at(&proxy.socket(), &proxy.user, "template1").expect("a login"));
+    let mut control = fixture.control();
+    let hba = one(&mut control, "SHOW hba_file");
+    let rules = fs::read_to_string(&hba).expect("ours to read");
+    fs::write(&hba, format!("{rules}hostssl all all 127.0.0.1/32 scram-sha-256\n")).expect("ours to write");
+    one(&mut control, "SELECT pg_reload_conf()");
+    let second = || client_at(&proxy.socket(), &proxy.user, "template1");
+    await_that("another database may be used", || second().is_ok());
+    let (mut ours, mut other) = (proxy.client(), second().expect("a login"));
     assert_eq!(one(&mut ours, "SELECT 1"), "1");
     assert_eq!(console(&proxy, &format!("PAUSE {}", proxy.database)).as_deref(), Ok(""));
     thread::scope(|scope| {
@@ -143,6 +155,8 @@ fn one_database(fixture: &mut Fixture) {
         assert_eq!(console(&proxy, &format!("RESUME {}", proxy.database)).as_deref(), Ok(""));
         assert_eq!(waiting.join().expect("it is served"), "served");
     });
+    fs::write(&hba, rules).expect("ours to write");
+    one(&mut control, "SELECT pg_reload_conf()");
 }
 
 fn reconnect(fixture: &mut Fixture) {

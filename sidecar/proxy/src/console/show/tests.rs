@@ -21,7 +21,7 @@ fn client(number: u32, state: ClientState, now: Instant) -> ClientView {
         state,
         peer: Some(Peer::Process { uid: 1, pid: 77 }),
         connected: now,
-        since: now - Duration::from_millis(2_500),
+        since: now.checked_sub(Duration::from_millis(2_500)).unwrap(),
         server: None,
         tls: String::new(),
         application_name: String::new(),

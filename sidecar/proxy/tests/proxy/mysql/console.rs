@@ -49,7 +49,7 @@ fn start(fixture: &mut Fixture, arguments: &[&str]) -> (Proxy, Console) {
 }
 
 fn commands(fixture: &mut Fixture) {
-    let (proxy, console) = start(fixture, &["--queue-time", "100ms"]);
+    let (proxy, console) = start(fixture, &["--queue-time", "3s"]);
     let mut client = proxy.client();
     client.query("SELECT 1").expect("a row");
     let process = client.query("SELECT CONNECTION_ID()").expect("a row");
@@ -67,7 +67,7 @@ fn commands(fixture: &mut Fixture) {
         });
         await_that("the client waits for longer than the queue time", || {
             let row = console.row("SHOW POOLS", &proxy.database);
-            row["cl_waiting"] == 1 && row["maxwait"].as_u64() >= Some(1)
+            row["cl_waiting"] == 1 && row["maxwait"].as_u64() > Some(3)
         });
         assert!(!waiting.is_finished());
         console.run("RESUME");

@@ -13,7 +13,7 @@ pub(crate) const CASES: [Case; 2] = [
 ];
 
 /// Cases that also run on two threads: those of the shared pool, of its limits, of KILL, and of upgrades.
-pub(crate) const ALSO_ON_TWO: [&str; 15] = [
+pub(crate) const ALSO_ON_TWO: [&str; 16] = [
     "a KILL hits the right command",
     "a KILL among other statements hits the right command",
     "a KILL reaches clients in every state",
@@ -29,6 +29,7 @@ pub(crate) const ALSO_ON_TWO: [&str; 15] = [
     "prepared statements keep their meaning",
     "many clients on few connections",
     "random clients find their own session state",
+    "a switchover by pause, kill and resume shows no client an error",
 ];
 
 fn connect_repeatedly(proxy: &Proxy, client_loop: usize, rounds: usize) {
