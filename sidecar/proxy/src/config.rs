@@ -21,8 +21,8 @@ use crate::password::searched;
 use crate::postgres::CredentialStore;
 use crate::protocol::{Pooling, ResetPolicy};
 use crate::settings::{
-    AllowedUids, DatabaseUser, Limits, ListenAddress, MAX_THREADS, ReplicationAccess, ScramIterations,
-    Settings, UnixAuth, UpstreamTlsLibrary,
+    AllowedUids, AuthQuery, DatabaseUser, Limits, ListenAddress, MAX_THREADS, ReplicationAccess,
+    ScramIterations, Settings, UnixAuth, UpstreamTlsLibrary,
 };
 use crate::upstream::{default_groups, has_group};
 use crate::url::{ProtocolKind, ServerUrl, UpstreamEncryption};
@@ -141,6 +141,13 @@ pub struct Config {
     /// sockets.
     #[arg(skip)]
     pub scram_iterations: Option<NonZeroU32>,
+    /// The configured user whose login asks the server for the secrets of users that are not configured (PostgreSQL). They
+    /// then log in with the password that the server has for them. Without it they are refused.
+    #[arg(skip)]
+    pub auth_user: Option<String>,
+    /// The query for a user's name and secret; `$1` is the name.
+    #[arg(skip)]
+    pub auth_query: Option<String>,
     /// Server connections of each user, to its default database, that are opened in advance and kept open.
     #[arg(long, value_name = "N", display_order = 16)]
     #[arg(help = "Server connections of each user that are opened in advance and kept open [default: 0]")]
@@ -232,6 +239,7 @@ impl Config {
             return Err(ConfigError::ReplicationInMySql);
         }
         let (users, without_password) = self.users(&server)?;
+        let auth_query = self.auth_query(server.protocol, &users)?;
         let limits = self.limits();
         if limits.warm.saturating_mul(users.len()) > limits.server_connections {
             let (warm, users, limit) = (limits.warm, users.len(), limits.server_connections);
@@ -263,6 +271,7 @@ impl Config {
             tls_library: Some(tls_library).filter(|_| !groups.is_empty()),
             mode: Some(pooling),
             reset: Some(reset),
+            auth_query: auth_query.as_ref().map(|auth| auth.query.clone()),
             replication: self.replication.filter(|_| server.protocol == ProtocolKind::Postgres),
             threads: Some(threads),
             unix_auth: Some(unix_auth),
@@ -288,6 +297,7 @@ impl Config {
             pooling,
             reset,
             replication: ReplicationAccess::of(self.replication.unwrap_or_default()),
+            auth_query,
             threads,
             limits,
         };
@@ -349,6 +359,25 @@ impl Config {
             ProtocolKind::MySql => MYSQL_ALPN,
         };
         Ok(Some(AcceptorSettings { identity, clients: self.tls_client_ca.clone(), protocol }))
+    }
+
+    /// The query for users that are not configured.
+    fn auth_query(
+        &self,
+        protocol: ProtocolKind,
+        users: &[DatabaseUser],
+    ) -> Result<Option<AuthQuery>, ConfigError> {
+        let query = self.auth_query.clone().unwrap_or_else(|| AuthQuery::DEFAULT.to_owned());
+        match (&self.auth_user, &self.auth_query) {
+            (None, None) => Ok(None),
+            (None, Some(_)) => Err(ConfigError::AuthQueryWithoutUser),
+            _ if protocol == ProtocolKind::MySql => Err(ConfigError::AuthQueryInMySql),
+            (Some(user), _) if !users.iter().any(|known| known.name == *user) => {
+                Err(ConfigError::UnknownAuthUser(user.clone()))
+            }
+            _ if !query.contains("$1") => Err(ConfigError::AuthQueryWithoutName),
+            (Some(user), _) => Ok(Some(AuthQuery { user: user.clone(), query })),
+        }
     }
 
     /// SCRAM settings apply to PostgreSQL only.

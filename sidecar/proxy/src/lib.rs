@@ -51,6 +51,7 @@ mod fingerprint;
 mod inheritance;
 mod log;
 mod login_names;
+mod look_up;
 mod metrics;
 pub mod mysql;
 mod notify;

@@ -4,6 +4,7 @@
 //! Each case is a test. Tests share the servers of a [`ciphertoll_testing::Pool`], and each has its own proxies. Without
 //! further options, tests run in parallel, on several servers of a kind.
 
+mod auth_query;
 mod cases;
 mod client_tls;
 mod cves;
@@ -63,6 +64,7 @@ fn postgres() -> Vec<Trial> {
         Topic::new("reloads", BOTH, &reloads::CASES),
         Topic::new("reloads", SESSION, &reloads::OF_SESSIONS),
         Topic::new("faults", BOTH, &cves::CASES),
+        Topic::new("authentication", BOTH, &auth_query::CASES),
         Topic::new("replication", BOTH, &replication::CASES),
         Topic::new("faults", SESSION, &faults::CASES),
         Topic::new("faults", SESSION, &stalls::CASES),

@@ -29,6 +29,7 @@ fn settings(users: &[(&str, &str)]) -> Settings {
         pooling: Pooling::Transaction,
         reset: ResetPolicy::Always,
         replication: ReplicationAccess::Allowed,
+        auth_query: None,
         threads: std::num::NonZeroUsize::MIN,
         limits: Limits::default(),
     }
