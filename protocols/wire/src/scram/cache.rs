@@ -51,7 +51,8 @@ impl KeyCache {
     /// The keys of a client's proof, for this salt and number of iterations and no others.
     pub(crate) fn fixed(digest: Digest, salt: Vec<u8>, iterations: u32, keys: ScramKeys) -> Self {
         let entry = Mutex::new(Some(CachedKeys { digest, salt, iterations, keys }));
-        Self { max_iterations: iterations, origin: Origin::Proof, entry }
+        // Others cost nothing: they are refused.
+        Self { max_iterations: MAX_ITERATIONS, origin: Origin::Proof, entry }
     }
 
     /// Whether there is a password to derive keys from, or to send.

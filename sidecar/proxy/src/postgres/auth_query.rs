@@ -149,8 +149,10 @@ impl CredentialLookup {
 
     /// A client's proof was wrong: its secret may have changed.
     pub(super) fn doubt(&self, user: &str) {
-        let now = Instant::now();
-        self.state().cache.retain(|known, found| known != user || found.age(now) < MIN_CACHE_TIME);
+        let (now, mut state) = (Instant::now(), self.state());
+        if state.cache.get(user).is_some_and(|found| found.age(now) >= MIN_CACHE_TIME) {
+            state.cache.remove(user);
+        }
     }
 
     /// The query for this user; `answer` is set when it is done.
@@ -242,19 +244,24 @@ impl CredentialLookup {
                 state.remember(user, found.clone());
                 (found, outcome)
             }
-            Err(reason) => {
-                *connection = None;
-                state.paused_until = Some(Instant::now() + PAUSE);
+            Err(failure) => {
+                // Clients choose names, and some may make a query fail: others are not affected.
+                if failure.is_of_connection {
+                    *connection = None;
+                    state.paused_until = Some(Instant::now() + PAUSE);
+                }
                 drop(state);
-                self.warn("auth-query-failed", &reason);
+                self.warn("auth-query-failed", &failure.reason);
                 (Found::Failed, "failed")
             }
         }
     }
 
     /// The user's secret; `None` if there is none that can be used.
-    fn secret(&self, user: &str, connection: &mut Option<Client>) -> Result<Option<Verifier>, String> {
-        let rows = self.rows(user, connection).map_err(|error| error.to_string())?;
+    fn secret(&self, user: &str, connection: &mut Option<Client>) -> Result<Option<Verifier>, Failure> {
+        let rows = self
+            .rows(user, connection)
+            .map_err(|error| Failure { reason: error.to_string(), is_of_connection: !is_servers(&error) })?;
         match rows.as_slice() {
             [] => Ok(None),
             [row] => match row.as_slice() {
@@ -262,9 +269,9 @@ impl CredentialLookup {
                 [Some(name), Some(secret)] if name == user.as_bytes() => Ok(self.verifier(user, secret)),
                 // A function that returns one row in any case has nothing to return.
                 [_, _] => Ok(None),
-                _ => Err("auth-query must return two columns: the user's name and secret".to_owned()),
+                _ => Err(Failure::of_query("auth-query must return two columns: the user's name and secret")),
             },
-            _ => Err("auth-query must return at most one row".to_owned()),
+            _ => Err(Failure::of_query("auth-query must return at most one row")),
         }
     }
 
@@ -300,16 +307,16 @@ impl CredentialLookup {
     }
 
     /// A secret that no password matches. Its salt is always the same for one user, as with an existing one.
-    fn mock(&self, user: &str, iterations: u32) -> Result<Verifier, String> {
+    fn mock(&self, user: &str, iterations: u32) -> Result<Verifier, Failure> {
         let mut digest = Sha256::new();
         digest.update(&self.salt_key);
         digest.update(user.as_bytes());
         let salt = encode_block(&digest.finish()[..SALT_BYTES]);
         let mut keys = [0; 2 * KEY_BYTES];
-        openssl::rand::rand_bytes(&mut keys).map_err(|error| error.to_string())?;
+        openssl::rand::rand_bytes(&mut keys).map_err(|error| Failure::of_query(&error.to_string()))?;
         let [stored, server] = [&keys[..KEY_BYTES], &keys[KEY_BYTES..]].map(encode_block);
         let text = format!("SCRAM-SHA-256${iterations}:{salt}${stored}:{server}");
-        Verifier::parse(&text).map_err(|error| error.to_string())
+        Verifier::parse(&text).map_err(|error| Failure::of_query(&error.to_string()))
     }
 
     fn warn(&self, event: &str, reason: &str) {
@@ -319,12 +326,39 @@ impl CredentialLookup {
     }
 }
 
+/// Why a user's secret is not known.
+#[derive(Debug)]
+struct Failure {
+    reason: String,
+    /// Whether the queries for others would fail, too.
+    is_of_connection: bool,
+}
+
+impl Failure {
+    fn of_query(reason: &str) -> Self {
+        Self { reason: reason.to_owned(), is_of_connection: false }
+    }
+}
+
 /// Whether the server has refused a query, and awaits the next one.
 fn is_servers(error: &Error) -> bool {
     matches!(
         error,
         Error::Protocol(session::Error::Postgres(postgres::Error::Server { severity: Severity::Error, .. }))
     )
+}
+
+#[cfg(test)]
+impl CredentialLookup {
+    /// Knows the secrets of these users without asking, for the longest time.
+    pub(super) fn knowing<'a>(users: impl IntoIterator<Item = (&'a str, Verifier)>) -> Arc<Self> {
+        let lookup = tests::lookup();
+        for (user, verifier) in users {
+            let found = Found::Secret { verifier, since: Instant::now() };
+            lookup.state().remember(user, found);
+        }
+        lookup
+    }
 }
 
 /// After a panic, another thread can be started.

@@ -3,7 +3,7 @@ use ciphertoll_wire::postgres::{ChannelBinding, PostgresTlsMode};
 
 use super::*;
 
-fn lookup() -> Arc<CredentialLookup> {
+pub(super) fn lookup() -> Arc<CredentialLookup> {
     let login = Arc::new(PostgresLogin {
         user: "asker".to_owned(),
         password: Secret::new(Vec::new()),
