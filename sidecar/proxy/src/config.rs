@@ -21,8 +21,8 @@ use crate::password::searched;
 use crate::postgres::CredentialStore;
 use crate::protocol::{Pooling, ResetPolicy};
 use crate::settings::{
-    AllowedUids, AuthQuery, DatabaseUser, Limits, ListenAddress, MAX_THREADS, ReplicationAccess,
-    ScramIterations, Settings, UnixAuth, UpstreamTlsLibrary,
+    AllowedUids, DatabaseUser, Limits, ListenAddress, MAX_THREADS, ScramIterations, Settings, UnixAuth,
+    UpstreamTlsLibrary,
 };
 use crate::upstream::{default_groups, has_group};
 use crate::url::{ProtocolKind, ServerUrl, UpstreamEncryption};
@@ -117,8 +117,8 @@ pub struct Config {
                 (PostgreSQL: --mode transaction only) [default: always]"
     )]
     pub reset: Option<ResetPolicy>,
-    /// Whether clients may open replication connections (PostgreSQL): pg_basebackup, pg_receivewal, logical
-    /// subscribers. Each has a server connection of its own.
+    /// Whether clients may open replication connections (PostgreSQL): `pg_basebackup`, `pg_receivewal`,
+    /// logical subscribers. Each has a server connection of its own.
     #[arg(long, value_name = "BOOL", num_args = 0..=1, default_missing_value = "true")]
     #[arg(help = "Let clients open replication connections, each with a server connection of its own \
                 (PostgreSQL) [default: false]")]
@@ -235,11 +235,8 @@ impl Config {
         let text = self.server.as_ref().ok_or(ConfigError::Missing("server"))?;
         let server: ServerUrl = text.parse()?;
         self.check_scram(server.protocol)?;
-        if self.replication == Some(true) && server.protocol == ProtocolKind::MySql {
-            return Err(ConfigError::ReplicationInMySql);
-        }
         let (users, without_password) = self.users(&server)?;
-        let auth_query = self.auth_query(server.protocol, &users)?;
+        let access = self.access(server.protocol, &users)?;
         let limits = self.limits();
         if limits.warm.saturating_mul(users.len()) > limits.server_connections {
             let (warm, users, limit) = (limits.warm, users.len(), limits.server_connections);
@@ -271,8 +268,6 @@ impl Config {
             tls_library: Some(tls_library).filter(|_| !groups.is_empty()),
             mode: Some(pooling),
             reset: Some(reset),
-            auth_query: auth_query.as_ref().map(|auth| auth.query.clone()),
-            replication: self.replication.filter(|_| server.protocol == ProtocolKind::Postgres),
             threads: Some(threads),
             unix_auth: Some(unix_auth),
             warm_up: Some(limits.warm),
@@ -282,7 +277,7 @@ impl Config {
                 ..LimitsSection::of(&limits, server.protocol)
             },
             log: LogSection { level: Some(level), format: Some(format) },
-            ..self.clone()
+            ..self.with_access(&access, server.protocol)
         };
         let settings = Settings {
             listen,
@@ -296,8 +291,7 @@ impl Config {
             iterations,
             pooling,
             reset,
-            replication: ReplicationAccess::of(self.replication.unwrap_or_default()),
-            auth_query,
+            access,
             threads,
             limits,
         };
@@ -359,25 +353,6 @@ impl Config {
             ProtocolKind::MySql => MYSQL_ALPN,
         };
         Ok(Some(AcceptorSettings { identity, clients: self.tls_client_ca.clone(), protocol }))
-    }
-
-    /// The query for users that are not configured.
-    fn auth_query(
-        &self,
-        protocol: ProtocolKind,
-        users: &[DatabaseUser],
-    ) -> Result<Option<AuthQuery>, ConfigError> {
-        let query = self.auth_query.clone().unwrap_or_else(|| AuthQuery::DEFAULT.to_owned());
-        match (&self.auth_user, &self.auth_query) {
-            (None, None) => Ok(None),
-            (None, Some(_)) => Err(ConfigError::AuthQueryWithoutUser),
-            _ if protocol == ProtocolKind::MySql => Err(ConfigError::AuthQueryInMySql),
-            (Some(user), _) if !users.iter().any(|known| known.name == *user) => {
-                Err(ConfigError::UnknownAuthUser(user.clone()))
-            }
-            _ if !query.contains("$1") => Err(ConfigError::AuthQueryWithoutName),
-            (Some(user), _) => Ok(Some(AuthQuery { user: user.clone(), query })),
-        }
     }
 
     /// SCRAM settings apply to PostgreSQL only.
@@ -478,6 +453,7 @@ fn suggest_key(message: &str) -> Option<String> {
     })
 }
 
+mod access;
 mod error;
 mod listen_addresses;
 mod schema;

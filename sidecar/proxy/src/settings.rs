@@ -35,9 +35,7 @@ pub struct Settings {
     pub iterations: ScramIterations,
     pub pooling: Pooling,
     pub reset: ResetPolicy,
-    pub replication: ReplicationAccess,
-    /// For users whom the settings do not name (PostgreSQL); `None` if they are refused.
-    pub auth_query: Option<AuthQuery>,
+    pub access: PostgresAccess,
     pub threads: NonZeroUsize,
     pub limits: Limits,
 }
@@ -82,6 +80,14 @@ pub enum ResetPolicy {
     Always,
     /// Unless the words of all statements were plain data access and transaction control.
     Tracked,
+}
+
+/// What clients of PostgreSQL may do beyond the usual.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct PostgresAccess {
+    pub replication: ReplicationAccess,
+    /// For users whom the settings do not name; `None` if they are refused.
+    pub auth_query: Option<AuthQuery>,
 }
 
 /// How the server is asked for the secrets of users.

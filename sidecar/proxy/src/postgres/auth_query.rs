@@ -59,7 +59,7 @@ pub(super) struct Question {
 impl Question {
     /// `None` if users whom the settings do not name are refused.
     pub(super) fn of(settings: &Settings) -> Option<Self> {
-        let AuthQuery { user, query } = settings.auth_query.as_ref()?;
+        let AuthQuery { user, query } = settings.access.auth_query.as_ref()?;
         let asker = settings.users.iter().find(|known| known.name == *user)?;
         let (encryption, channel_binding) = match settings.server.encryption {
             UpstreamEncryption::None => (PostgresTlsMode::Plain, ChannelBinding::Disabled),
@@ -180,7 +180,9 @@ impl CredentialLookup {
                 let all = std::mem::take(&mut state.waiting);
                 drop(state);
                 self.warn("auth-query-failed", &error.to_string());
-                all.into_iter().for_each(|waiting| waiting.finish(Found::Failed, "failed"));
+                for waiting in all {
+                    waiting.finish(Found::Failed, "failed");
+                }
             }
         }
     }

@@ -190,7 +190,7 @@ impl Protocol for Postgres {
             by_tcp: credentials(settings, true)?,
             pooling: settings.pooling,
             reset: settings.reset,
-            replication: settings.replication,
+            replication: settings.access.replication,
             lookup: lookup(settings)?,
             found: FoundUsers::default(),
             known_parameters: HashMap::default(),

@@ -241,7 +241,7 @@ fn users_whom_the_settings_do_not_name_prove_their_password_however_they_come() 
             match prove(&mut handshake, password) {
                 HandshakeStep::Login(request) => assert!(is_accepted && request.proven.is_some()),
                 HandshakeStep::Refuse(refusal) => {
-                    assert_eq!((refusal.sqlstate, is_accepted), (Refusal::PASSWORD, false))
+                    assert_eq!((refusal.sqlstate, is_accepted), (Refusal::PASSWORD, false));
                 }
                 step => panic!("{step:?}"),
             }
@@ -254,7 +254,7 @@ fn users_whom_the_settings_do_not_name_prove_their_password_however_they_come() 
         match step(&mut handshake, &first, &mut Vec::new()) {
             HandshakeStep::NeedInput => assert!(is_accepted),
             HandshakeStep::Refuse(refusal) => {
-                assert_eq!((refusal.sqlstate, is_accepted), (Refusal::WHO, false))
+                assert_eq!((refusal.sqlstate, is_accepted), (Refusal::WHO, false));
             }
             step => panic!("{step:?}"),
         }
