@@ -50,13 +50,13 @@ const SALT_BYTES: usize = 16;
 const KEY_BYTES: usize = 32;
 
 /// Which login asks, where and what.
-pub(super) struct Question {
+pub(super) struct SecretQuery {
     login: Arc<PostgresLogin>,
     address: Address,
     query: String,
 }
 
-impl Question {
+impl SecretQuery {
     /// `None` if users whom the settings do not name are refused.
     pub(super) fn of(settings: &Settings) -> Option<Self> {
         let AuthQuery { user, query } = settings.access.auth_query.as_ref()?;
@@ -94,19 +94,19 @@ pub(super) enum Found {
 }
 
 pub(super) struct CredentialLookup {
-    question: Question,
+    question: SecretQuery,
     /// Their passwords are in the settings.
     configured: HashSet<String>,
     /// How the server is reached, once that is known.
     way: OnceLock<(Option<Context>, Log)>,
     /// Makes the salts of users that do not exist.
     salt_key: [u8; KEY_BYTES],
-    state: Mutex<State>,
+    state: Mutex<LookUpState>,
     has_work: Condvar,
 }
 
 #[derive(Default)]
-struct State {
+struct LookUpState {
     waiting: VecDeque<Waiting>,
     is_running: bool,
     cache: HashMap<String, Found>,
@@ -122,7 +122,7 @@ struct Waiting {
 }
 
 impl CredentialLookup {
-    pub(super) fn new(question: Question, configured: HashSet<String>) -> Result<Self, ErrorStack> {
+    pub(super) fn new(question: SecretQuery, configured: HashSet<String>) -> Result<Self, ErrorStack> {
         let mut salt_key = [0; KEY_BYTES];
         openssl::rand::rand_bytes(&mut salt_key)?;
         let (way, state, has_work) = (OnceLock::new(), Mutex::default(), Condvar::new());
@@ -139,7 +139,7 @@ impl CredentialLookup {
         self.configured.contains(user)
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, LookUpState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -189,7 +189,7 @@ impl CredentialLookup {
 
     /// Answers clients until there are none for a while.
     fn run(&self) {
-        let _running = Running(self);
+        let _running = RunningThread(self);
         let mut connection = None;
         while let Some(waiting) = self.next() {
             let (found, outcome) = self.answer(&waiting.user, &mut connection);
@@ -260,10 +260,11 @@ impl CredentialLookup {
     }
 
     /// The user's secret; `None` if there is none that can be used.
-    fn secret(&self, user: &str, connection: &mut Option<Client>) -> Result<Option<Verifier>, Failure> {
-        let rows = self
-            .rows(user, connection)
-            .map_err(|error| Failure { reason: error.to_string(), is_of_connection: !is_servers(&error) })?;
+    fn secret(&self, user: &str, connection: &mut Option<Client>) -> Result<Option<Verifier>, LookUpFailure> {
+        let rows = self.rows(user, connection).map_err(|error| LookUpFailure {
+            reason: error.to_string(),
+            is_of_connection: !is_servers(&error),
+        })?;
         match rows.as_slice() {
             [] => Ok(None),
             [row] => match row.as_slice() {
@@ -271,9 +272,11 @@ impl CredentialLookup {
                 [Some(name), Some(secret)] if name == user.as_bytes() => Ok(self.verifier(user, secret)),
                 // A function that returns one row in any case has nothing to return.
                 [_, _] => Ok(None),
-                _ => Err(Failure::of_query("auth-query must return two columns: the user's name and secret")),
+                _ => Err(LookUpFailure::of_query(
+                    "auth-query must return two columns: the user's name and secret",
+                )),
             },
-            _ => Err(Failure::of_query("auth-query must return at most one row")),
+            _ => Err(LookUpFailure::of_query("auth-query must return at most one row")),
         }
     }
 
@@ -309,16 +312,16 @@ impl CredentialLookup {
     }
 
     /// A secret that no password matches. Its salt is always the same for one user, as with an existing one.
-    fn mock(&self, user: &str, iterations: u32) -> Result<Verifier, Failure> {
+    fn mock(&self, user: &str, iterations: u32) -> Result<Verifier, LookUpFailure> {
         let mut digest = Sha256::new();
         digest.update(&self.salt_key);
         digest.update(user.as_bytes());
         let salt = encode_block(&digest.finish()[..SALT_BYTES]);
         let mut keys = [0; 2 * KEY_BYTES];
-        openssl::rand::rand_bytes(&mut keys).map_err(|error| Failure::of_query(&error.to_string()))?;
+        openssl::rand::rand_bytes(&mut keys).map_err(|error| LookUpFailure::of_query(&error.to_string()))?;
         let [stored, server] = [&keys[..KEY_BYTES], &keys[KEY_BYTES..]].map(encode_block);
         let text = format!("SCRAM-SHA-256${iterations}:{salt}${stored}:{server}");
-        Verifier::parse(&text).map_err(|error| Failure::of_query(&error.to_string()))
+        Verifier::parse(&text).map_err(|error| LookUpFailure::of_query(&error.to_string()))
     }
 
     fn warn(&self, event: &str, reason: &str) {
@@ -330,13 +333,13 @@ impl CredentialLookup {
 
 /// Why a user's secret is not known.
 #[derive(Debug)]
-struct Failure {
+struct LookUpFailure {
     reason: String,
     /// Whether the queries for others would fail, too.
     is_of_connection: bool,
 }
 
-impl Failure {
+impl LookUpFailure {
     fn of_query(reason: &str) -> Self {
         Self { reason: reason.to_owned(), is_of_connection: false }
     }
@@ -364,9 +367,9 @@ impl CredentialLookup {
 }
 
 /// After a panic, another thread can be started.
-struct Running<'a>(&'a CredentialLookup);
+struct RunningThread<'a>(&'a CredentialLookup);
 
-impl Drop for Running<'_> {
+impl Drop for RunningThread<'_> {
     fn drop(&mut self) {
         if thread::panicking() {
             self.0.state().is_running = false;
@@ -381,7 +384,7 @@ impl Waiting {
     }
 }
 
-impl State {
+impl LookUpState {
     fn known(&self, user: &str, now: Instant) -> Option<Found> {
         self.cache.get(user).filter(|found| found.age(now) < CACHE_TIME).cloned()
     }

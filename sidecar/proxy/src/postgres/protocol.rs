@@ -15,7 +15,7 @@ use ciphertoll_wire::session::{self, ServerInfo};
 use ciphertoll_wire::{Response, Secret};
 use foldhash::HashMap;
 
-use super::auth_query::{CredentialLookup, Question};
+use super::auth_query::{CredentialLookup, SecretQuery};
 use super::backend_state::{BackendState, Greeting, ResetContext};
 use super::client_handshake::{ClientHandshake, CredentialStore};
 use super::found_users::{FoundUsers, ProvenLogin};
@@ -150,7 +150,7 @@ fn credentials(settings: &Settings, by_tcp: bool) -> Result<Option<Arc<Credentia
 }
 
 fn lookup(settings: &Settings) -> Result<Option<Arc<CredentialLookup>>, StartError> {
-    let Some(question) = Question::of(settings) else { return Ok(None) };
+    let Some(question) = SecretQuery::of(settings) else { return Ok(None) };
     let configured = settings.users.iter().map(|user| user.name.clone()).collect();
     let lookup = CredentialLookup::new(question, configured).map_err(|_| StartError::NoRandomBytes)?;
     Ok(Some(Arc::new(lookup)))

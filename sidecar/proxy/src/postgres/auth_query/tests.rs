@@ -14,7 +14,7 @@ pub(super) fn lookup() -> Arc<CredentialLookup> {
     });
     // Nothing listens there.
     let address = Address::Unix("/nowhere/at/all/.s.PGSQL.1".into());
-    let question = Question { login, address, query: AuthQuery::DEFAULT.to_owned() };
+    let question = SecretQuery { login, address, query: AuthQuery::DEFAULT.to_owned() };
     Arc::new(CredentialLookup::new(question, HashSet::from(["asker".to_owned()])).unwrap())
 }
 
