@@ -148,6 +148,17 @@ fn unusable(fixture: &mut Fixture) {
         assert_eq!(refusal(&proxy, user, PASSWORD), wrong, "{user}");
     }
     proxy.process.await_line("event=auth-query-unusable");
+    // The server takes the first 63 bytes of a name for all of it.
+    let long = "x".repeat(63);
+    let mut control = fixture.control();
+    for sql in [
+        format!("DROP ROLE IF EXISTS {long}"),
+        format!("CREATE ROLE {long} LOGIN PASSWORD '{PASSWORD}' IN ROLE toll_scram"),
+    ] {
+        control.query(&sql).expect("a role");
+    }
+    assert!(is_let_in(&proxy, &long, PASSWORD));
+    assert_eq!(refusal(&proxy, &format!("{long}x"), PASSWORD), wrong);
     // The exchange looks the same for users that do not exist.
     let [one, same, other, real] =
         ["nobody", "nobody", "no one", "found"].map(|user| challenge(&proxy, user));
@@ -159,7 +170,6 @@ fn unusable(fixture: &mut Fixture) {
             .all(|challenge| challenge.len() == 24 + ",i=4096".len() && challenge.ends_with(",i=4096"))
     );
     // No connection was opened for any of them.
-    let mut control = fixture.control();
     let sql = "SELECT count(*) FROM pg_stat_activity WHERE usename IN ('found', 'expired', 'unfit', 'bare', 'hashed')";
     assert_eq!(crate::cases::one(&mut control, sql), "0");
 }
