@@ -144,6 +144,10 @@ impl ClientHandshake {
         match std::mem::replace(&mut self.state, HandshakeState::Over) {
             HandshakeState::Startup { requests } => self.startup(requests, input, out),
             HandshakeState::AwaitSecret { request, lookup, answer } => {
+                // It is not read, and must not become ever more.
+                if input.len() > MAX_LOGIN_PAYLOAD_BYTES {
+                    return Err(out_of_order());
+                }
                 self.secret(request, lookup, answer, out)
             }
             HandshakeState::AwaitScram { request, secret } => self.scram(request, secret, input, out),

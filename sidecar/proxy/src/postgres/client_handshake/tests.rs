@@ -281,6 +281,12 @@ fn a_handshake_waits_for_a_secret_that_is_not_known_and_takes_no_input_meanwhile
     assert!(matches!(step, HandshakeStep::LookUp(_)), "{step:?}");
     assert_eq!(handshake.step(&mut input, &mut out), HandshakeStep::NeedInput);
     assert_eq!((input, out.is_empty()), (&b"later"[..], true));
+    let flood = vec![b'p'; MAX_LOGIN_PAYLOAD_BYTES + 1];
+    let step = handshake.step(&mut &flood[..], &mut out);
+    assert!(
+        matches!(&step, HandshakeStep::Refuse(refusal) if refusal.sqlstate == Refusal::PROTOCOL),
+        "{step:?}"
+    );
     // The users of the settings wait for nothing.
     let (mut handshake, _) = unnamed(ClientAuth::Granted, "found", b"right");
     let step = handshake.step(&mut &startup(&[("user", "asker")])[..], &mut out);
