@@ -20,8 +20,8 @@ use crate::password::searched;
 use crate::postgres::CredentialStore;
 use crate::protocol::{Pooling, ResetPolicy};
 use crate::settings::{
-    AllowedUids, DatabaseUser, Limits, ListenAddress, MAX_THREADS, ReplicationAccess, ScramIterations,
-    Settings, UnixAuth, UpstreamTlsLibrary,
+    AllowedUids, DatabaseUser, Limits, ListenAddress, MAX_THREADS, ScramIterations, Settings, UnixAuth,
+    UpstreamTlsLibrary,
 };
 use crate::upstream::{default_groups, has_group};
 use crate::url::{ProtocolKind, ServerUrl, UpstreamEncryption};
@@ -115,8 +115,8 @@ pub struct Config {
                 (PostgreSQL: --mode transaction only) [default: always]"
     )]
     pub reset: Option<ResetPolicy>,
-    /// Whether clients may open replication connections (PostgreSQL): pg_basebackup, pg_receivewal, logical
-    /// subscribers. Each has a server connection of its own.
+    /// Whether clients may open replication connections (PostgreSQL): `pg_basebackup`, `pg_receivewal`,
+    /// logical subscribers. Each has a server connection of its own.
     #[arg(long, value_name = "BOOL", num_args = 0..=1, default_missing_value = "true")]
     #[arg(help = "Let clients open replication connections, each with a server connection of its own \
                 (PostgreSQL) [default: false]")]
@@ -139,6 +139,13 @@ pub struct Config {
     /// sockets.
     #[arg(skip)]
     pub scram_iterations: Option<NonZeroU32>,
+    /// The configured user whose login asks the server for the secrets of users that are not configured (PostgreSQL). They
+    /// then log in with the password that the server has for them. Without it they are refused.
+    #[arg(skip)]
+    pub auth_user: Option<String>,
+    /// The query for a user's name and secret; `$1` is the name.
+    #[arg(skip)]
+    pub auth_query: Option<String>,
     /// Server connections of each user, to its default database, that are opened in advance and kept open.
     #[arg(long, value_name = "N", display_order = 16)]
     #[arg(help = "Server connections of each user that are opened in advance and kept open [default: 0]")]
@@ -219,11 +226,9 @@ impl Config {
         let text = self.server.as_ref().ok_or(ConfigError::Missing("server"))?;
         let server: ServerUrl = text.parse()?;
         self.check_scram(server.protocol)?;
-        if self.replication == Some(true) && server.protocol == ProtocolKind::MySql {
-            return Err(ConfigError::ReplicationInMySql);
-        }
         let console = self.console_rules(server.protocol)?;
         let (users, without_password) = self.users(&server)?;
+        let access = self.access(server.protocol, &users)?;
         let limits = self.limits();
         if limits.warm.saturating_mul(users.len()) > limits.server_connections {
             let (warm, users, limit) = (limits.warm, users.len(), limits.server_connections);
@@ -255,8 +260,6 @@ impl Config {
             tls_library: Some(tls_library).filter(|_| !groups.is_empty()),
             mode: Some(pooling),
             reset: Some(reset),
-            replication: (server.protocol == ProtocolKind::Postgres)
-                .then(|| self.replication.unwrap_or_default()),
             threads: Some(threads),
             unix_auth: Some(unix_auth),
             warm_up: Some(limits.warm),
@@ -266,7 +269,7 @@ impl Config {
                 ..LimitsSection::of(&limits, server.protocol)
             },
             log: LogSection { level: Some(level), format: Some(format) },
-            ..self.clone()
+            ..self.with_access(&access, server.protocol)
         };
         let settings = Settings {
             listen,
@@ -280,7 +283,7 @@ impl Config {
             iterations,
             pooling,
             reset,
-            replication: ReplicationAccess::of(self.replication.unwrap_or_default()),
+            access,
             threads,
             limits,
             console,
@@ -454,6 +457,7 @@ fn suggest_key(message: &str) -> Option<String> {
     })
 }
 
+mod access;
 mod error;
 mod listen_addresses;
 mod schema;

@@ -61,6 +61,7 @@ mod import;
 mod inheritance;
 mod log;
 mod login_names;
+mod look_up;
 mod metrics;
 pub mod mysql;
 mod notify;

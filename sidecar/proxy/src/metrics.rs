@@ -88,6 +88,8 @@ pub struct Metrics {
     /// Time from login, or from the first command of a transaction, to a server connection.
     pub waits: WaitHistogram,
     pub refusals: LabelledCounter,
+    /// Clients whose user was looked up, by outcome.
+    pub auth_queries: LabelledCounter,
     pub opened: Counter,
     /// Opened server connections by the group of their key exchange; `none` without TLS.
     pub groups: LabelledCounter,
@@ -218,6 +220,12 @@ fn write_clients(text: &mut Exposition, metrics: &Metrics, status: &Status) {
     text.counter("clients_total", "Clients that have connected.", metrics.clients.get());
     text.counter("sessions_total", "Sessions that have started.", metrics.sessions.get());
     text.counters("refusals_total", "Refused clients by SQL state.", "sqlstate", metrics.refusals.counts());
+    text.counters(
+        "auth_queries_total",
+        "Clients whose user was looked up, by outcome.",
+        "outcome",
+        metrics.auth_queries.counts(),
+    );
     text.family("queue_wait_seconds", "histogram", "Time that clients have waited for a server connection.");
     let mut below = 0;
     for (bucket, end) in metrics.waits.buckets.iter().zip(WAITS) {

@@ -5,6 +5,7 @@ use std::fmt::Debug;
 use std::hash::Hash;
 
 use ciphertoll_net as net;
+use ciphertoll_net::tls::Context;
 use ciphertoll_wire::Response;
 use ciphertoll_wire::postgres::relay::Patch;
 use ciphertoll_wire::relay::{Departure, Goodbye, Vacate};
@@ -13,6 +14,8 @@ use foldhash::HashMap;
 
 use crate::client_auth::ClientAuth;
 use crate::fingerprint::Fingerprint;
+use crate::log::Log;
+use crate::look_up::LookUp;
 use crate::refusal::Refusal;
 pub(crate) use crate::settings::{Pooling, ResetPolicy};
 use crate::settings::{Settings, StartError};
@@ -45,6 +48,9 @@ pub trait Protocol: Clone + Send + 'static {
 
     /// Prepares the protocol's part of the settings; hashes passwords that clients must prove to know.
     fn from_settings(settings: &Settings) -> Result<Self, StartError>;
+
+    /// Sets how connections are opened that are not the engine's.
+    fn connect_by(&mut self, _: Option<&Context>, _: Log) {}
 
     /// Replaces users, passwords and authentication rules. Running sessions are not affected.
     fn reload(&mut self, newer: Self);
@@ -397,6 +403,8 @@ pub enum HandshakeStep<W> {
     NeedInput,
     /// The client starts TLS, if it has not already. [`ProtocolHandshake::tls_established`] follows.
     StartTls,
+    /// The next step needs this to be done. It takes no input before.
+    LookUp(LookUp),
     /// The client is authenticated. It has not been told so.
     Login(W),
     /// The client cancels the command of the client to which the proxy has sent these.

@@ -36,7 +36,7 @@ pub struct Settings {
     pub iterations: ScramIterations,
     pub pooling: Pooling,
     pub reset: ResetPolicy,
-    pub replication: ReplicationAccess,
+    pub access: PostgresAccess,
     pub threads: NonZeroUsize,
     pub limits: Limits,
     /// `None` if the console is off.
@@ -83,6 +83,31 @@ pub enum ResetPolicy {
     Always,
     /// Unless the words of all statements were plain data access and transaction control.
     Tracked,
+}
+
+/// What clients of PostgreSQL may do beyond the usual.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct PostgresAccess {
+    pub replication: ReplicationAccess,
+    /// For users whom the settings do not name; `None` if they are refused.
+    pub auth_query: Option<AuthQuery>,
+}
+
+/// How the server is asked for the secrets of users.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AuthQuery {
+    /// One of the configured users: its login asks.
+    pub user: String,
+    /// With the parameter `$1`, the user's name.
+    pub query: String,
+}
+
+impl AuthQuery {
+    /// The user's name and secret. An expired password is no secret. Names are qualified: nothing else is meant by
+    /// them, whatever schemas the server has.
+    pub const DEFAULT: &str = "SELECT rolname, \
+        CASE WHEN rolvaliduntil OPERATOR(pg_catalog.<) pg_catalog.now() THEN NULL ELSE rolpassword END \
+        FROM pg_catalog.pg_authid WHERE rolname OPERATOR(pg_catalog.=) $1 AND rolcanlogin";
 }
 
 /// Whether clients may open replication connections (PostgreSQL).

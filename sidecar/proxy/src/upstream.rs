@@ -85,6 +85,11 @@ impl Upstream {
         Ok(Self { context, addresses, fingerprint, expiries })
     }
 
+    /// The TLS settings; `None` without TLS.
+    pub(crate) fn context(&self) -> Option<&Context> {
+        self.context.as_ref()
+    }
+
     pub fn open(&mut self, plan: ConnectPlan) -> Result<Connecting, Error> {
         let dialer = Dialer {
             address: self.addresses.next()?,

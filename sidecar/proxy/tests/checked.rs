@@ -157,6 +157,44 @@ fn a_url_that_protects_less_or_names_no_one_server_is_refused() {
     }
 }
 
+/// The name of each test in the table of vulnerabilities is that of a test.
+#[test]
+fn the_tests_that_the_security_policy_names_exist() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let policy = fs::read_to_string(root.join("SECURITY.md")).expect("it is there");
+    let rows: Vec<&str> = policy.lines().filter(|line| line.starts_with("| CVE-")).collect();
+    let quoted =
+        |row: &str, mark: char| row.split(mark).skip(1).step_by(2).map(ToOwned::to_owned).collect::<Vec<_>>();
+    let names: Vec<String> = rows
+        .iter()
+        .flat_map(|row| {
+            let tests = row.rsplit(" | ").next().unwrap_or_default();
+            [quoted(tests, '"'), quoted(tests, '`')].concat()
+        })
+        .collect();
+    assert!(rows.len() >= 15 && names.len() >= 14, "{names:?}");
+    let mut directories: Vec<PathBuf> = ["sidecar/proxy/src", "sidecar/proxy/tests", "protocols/wire/tests"]
+        .map(|path| root.join(path))
+        .into();
+    let mut code = String::new();
+    while let Some(directory) = directories.pop() {
+        for entry in
+            fs::read_dir(directory).expect("a directory").map(|entry| entry.expect("an entry").path())
+        {
+            if entry.is_dir() {
+                directories.push(entry);
+            } else if entry.extension().is_some_and(|kind| kind == "rs") {
+                code += &fs::read_to_string(entry).expect("text");
+            }
+        }
+    }
+    for name in names {
+        let is_test =
+            code.contains(&format!("(\"{name}\", ")) || code.contains(&format!("#[test]\nfn {name}()"));
+        assert!(is_test, "no test has the name {name:?}");
+    }
+}
+
 #[test]
 fn an_unusable_file_for_client_tls_is_refused() {
     let files = TestFiles::new();

@@ -142,9 +142,11 @@ impl From<scram::Error> for Error {
             }
             scram::Error::Crypto { operation } => Self::Crypto { operation },
             scram::Error::WrongProof => Self::Protocol { message: "SCRAM message", reason: "a wrong proof" },
-            scram::Error::OtherVerifier => Self::Protocol {
-                message: "SCRAM message",
-                reason: "the salt or iterations are not those with which the client proved its password",
+            // What the server would have said to a client with the former password.
+            scram::Error::OtherVerifier => Self::Server {
+                severity: Severity::Fatal,
+                sqlstate: "28P01".to_owned(),
+                message: "the password has been changed on the server: log in again".to_owned(),
             },
             scram::Error::BindingMismatch => {
                 Self::Protocol { message: "SCRAM message", reason: "another channel binding" }

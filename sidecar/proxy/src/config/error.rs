@@ -26,6 +26,14 @@ pub enum ConfigError {
     TrackedReset,
     #[error("replication = true applies to PostgreSQL only: remove it for MySQL and MariaDB")]
     ReplicationInMySql,
+    #[error("auth-query needs auth-user: the configured user whose login runs it")]
+    AuthQueryWithoutUser,
+    #[error("auth-query needs the parameter $1, which is the user's name")]
+    AuthQueryWithoutName,
+    #[error("auth-user is \"{0}\", which is neither the user of --server nor the name of a [[user]]")]
+    UnknownAuthUser(String),
+    #[error("auth-user and auth-query apply to PostgreSQL only: remove them for MySQL and MariaDB")]
+    AuthQueryInMySql,
     #[error("invalid URL in --server: {0}")]
     Url(#[from] UrlError),
     #[error("user \"{0}\" has both password-file and password-env: keep one of them")]

@@ -113,6 +113,13 @@ fn conflicting_settings_are_refused() {
     assert!(of_mysql("scram-iterations = 4096").starts_with("scram-iterations does not apply to MySQL"));
     assert!(of_mysql("replication = true").contains("applies to PostgreSQL only"));
     assert_eq!((of_mysql("replication = false"), refused("replication = true")), Default::default());
+    assert!(of_mysql("auth-user = \"a\"").contains("apply to PostgreSQL only"));
+    assert!(refused("auth-query = \"SELECT $1\"").contains("needs auth-user"));
+    assert!(
+        refused("auth-user = \"b\"").contains("auth-user is \"b\", which is neither the user of --server")
+    );
+    assert!(refused("auth-user = \"app\"\nauth-query = \"SELECT 1, 2\"").contains("parameter $1"));
+    assert_eq!(refused("auth-user = \"b\"\n[[user]]\nname = \"b\""), "");
     let most = "[limits]\nmax-scram-iterations = 4096";
     assert!(of_mysql(most).starts_with("limits.max-scram-iterations does not apply to MySQL"));
     assert_eq!((of_mysql(""), refused(most)), (String::new(), String::new()));

@@ -8,6 +8,7 @@ use ciphertoll_net::{Accepted, Channel, Peer, Readiness, Received, Sent};
 use super::environment::Environment;
 use super::flow::{Flow, HeldBack, READS, TokenKind, token_of};
 use crate::log::Level;
+use crate::look_up::LookUp;
 use crate::pool::Acceptable;
 use crate::protocol::{
     CancelToken, FirstInput, HandshakeStep, PendingKill, PoolKey, Pooling, Protocol, ProtocolHandshake,
@@ -87,6 +88,8 @@ pub(super) enum ClientStep<P: Protocol> {
     },
     /// It has sent something between two transactions.
     Resume,
+    /// Its handshake waits for this.
+    LookUp(LookUp),
     /// It is authenticated and has not been told so.
     LogIn(P::Request),
     Acquire(P::Key),
@@ -220,6 +223,7 @@ impl<P: Protocol> Client<P> {
                 HandshakeStep::NeedInput if received == Received::Drained && self.flow.has_ended() => {}
                 HandshakeStep::NeedInput | HandshakeStep::Login(_) => return ClientStep::Wait,
                 HandshakeStep::StartTls => return self.start_tls(env),
+                HandshakeStep::LookUp(look_up) => return ClientStep::LookUp(look_up),
                 HandshakeStep::Cancel { process_id, key } => return ClientStep::Cancel { process_id, key },
                 HandshakeStep::Refuse(refusal) => return ClientStep::Refuse(refusal),
                 HandshakeStep::HangUp(reason) => return ClientStep::Close(reason),

@@ -40,6 +40,7 @@ impl<P: Protocol> Worker<P> {
                 }
             }
             ClientStep::Resume => self.resume(id),
+            ClientStep::LookUp(look_up) => self.look_up(id, look_up),
             ClientStep::LogIn(request) => self.log_in(id, request),
             ClientStep::Acquire(key) => self.begin_transaction(id, &key),
             ClientStep::Later => self.agenda.defer(DeferredWork::Client(id)),

@@ -58,7 +58,7 @@ pub struct PreparedSettings<P> {
 impl<P: Protocol> PreparedSettings<P> {
     /// Reads certificates, hashes passwords and resolves names: this may block, so no worker does it.
     pub fn new(settings: &Settings, log: Log) -> Result<Self, StartError> {
-        let protocol = P::from_settings(settings)?;
+        let mut protocol = P::from_settings(settings)?;
         let tls = settings.tls.as_ref().map(ClientTls::read).transpose().map_err(StartError::Tls)?;
         let access = AccessRules {
             uids: settings.allowed_uids.clone(),
@@ -68,6 +68,7 @@ impl<P: Protocol> PreparedSettings<P> {
         };
         let upstream = Upstream::new(&settings.server, settings.tls_library, &settings.groups)
             .map_err(StartError::Tls)?;
+        protocol.connect_by(upstream.context(), log);
         let (limits, version) = (settings.limits.clone(), SettingsVersion::new());
         Ok(Self { access, protocol, upstream, limits, log, version })
     }

@@ -38,6 +38,8 @@ pub(super) enum WorkerMessage<P: Protocol> {
     CloseUnused(Vacate),
     /// Continue a connect: its keys are derived.
     KeysDerived(Id),
+    /// Continue a handshake: what it has waited for is known. With the label of the outcome.
+    LookedUp(Id, &'static str),
     Learn(P::Learned),
     /// Drain clients until this time, and cut off the others.
     Stop(Instant),

@@ -37,6 +37,7 @@ impl<P: Protocol> Worker<P> {
                 }
                 WorkerMessage::CloseUnused(vacate) => self.close_unused(vacate),
                 WorkerMessage::KeysDerived(server) => self.continue_connect(server, Connecting::resume),
+                WorkerMessage::LookedUp(client, outcome) => self.looked_up(client, outcome),
                 WorkerMessage::Learn(learned) => self.learn(learned),
                 WorkerMessage::Stop(until) => self.stop(until),
             }

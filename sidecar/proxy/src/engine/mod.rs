@@ -30,6 +30,7 @@ mod exclusive;
 mod flow;
 mod inspect;
 mod key_deriver;
+mod look_ups;
 mod mailbox;
 mod maintenance;
 mod messages;

@@ -1,7 +1,9 @@
 //! The PostgreSQL protocol.
 
+mod auth_query;
 mod backend_state;
 mod client_handshake;
+mod found_users;
 mod opening;
 mod pool_key;
 mod protocol;

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use ciphertoll_net::tls::Context;
 use ciphertoll_wire::postgres::command::encode_terminate;
 use ciphertoll_wire::postgres::relay::{InternalCommand, TimeLimit};
 use ciphertoll_wire::postgres::sql::Remains;
@@ -14,15 +15,18 @@ use ciphertoll_wire::session::{self, ServerInfo};
 use ciphertoll_wire::{Response, Secret};
 use foldhash::HashMap;
 
+use super::auth_query::{CredentialLookup, SecretQuery};
 use super::backend_state::{BackendState, Greeting, ResetContext};
 use super::client_handshake::{ClientHandshake, CredentialStore};
+use super::found_users::{FoundUsers, ProvenLogin};
 use super::pool_key::PostgresKey;
 use super::recent_logins::RecentLogins;
 use super::session::ClientSession;
-use super::startup_request::{StartupRequest, cannot_fail};
+use super::startup_request::{StartupParameters, StartupRequest, cannot_fail};
 use crate::client_auth::ClientAuth;
 use crate::console_rules::CONSOLE;
 use crate::fingerprint::Fingerprint;
+use crate::log::Log;
 use crate::protocol::{
     AcquiredState, CancelBy, CancelToken, CommandOutcome, ConnectPlan, PoolKey, Pooling, Protocol,
     ProtocolCommand, ResetNeed, ResetPolicy, SessionResult, StartFailed, remember,
@@ -45,6 +49,9 @@ pub struct Postgres {
     pooling: Pooling,
     reset: ResetPolicy,
     replication: ReplicationAccess,
+    /// `None` if users whom the settings do not name are refused.
+    lookup: Option<Arc<CredentialLookup>>,
+    found: FoundUsers,
     known_parameters: HashMap<PostgresKey, Parameters>,
     /// Empty in session pooling.
     recent_logins: RecentLogins,
@@ -91,6 +98,22 @@ impl Postgres {
         Greeting::new(&parameters).ok()
     }
 
+    /// The key of a client whose user the settings do not name.
+    fn found_key(
+        &self,
+        parameters: &Arc<StartupParameters>,
+        proven: &ProvenLogin,
+    ) -> Result<PostgresKey, Refusal> {
+        let user = &parameters.user;
+        // The settings may have changed since its login.
+        if self.lookup.as_ref().is_none_or(|lookup| lookup.configures(user)) {
+            return Err(self.unknown_user(user, '"'));
+        }
+        self.found.add(user, proven);
+        let key = PostgresKey::new(user, parameters.database.as_deref().unwrap_or(user));
+        Ok(if parameters.replication.is_some() { key.dedicated(parameters) } else { key })
+    }
+
     fn login_as(&self, user: &str, password: Secret, database: Option<&str>) -> Arc<PostgresLogin> {
         let binding = match self.encryption {
             PostgresTlsMode::Plain => ChannelBinding::Disabled,
@@ -127,6 +150,13 @@ fn credentials(settings: &Settings, by_tcp: bool) -> Result<Option<Arc<Credentia
     Ok(Some(Arc::new(CredentialStore::for_users(settings.passwords()?, iterations)?)))
 }
 
+fn lookup(settings: &Settings) -> Result<Option<Arc<CredentialLookup>>, StartError> {
+    let Some(question) = SecretQuery::of(settings) else { return Ok(None) };
+    let configured = settings.users.iter().map(|user| user.name.clone()).collect();
+    let lookup = CredentialLookup::new(question, configured).map_err(|_| StartError::NoRandomBytes)?;
+    Ok(Some(Arc::new(lookup)))
+}
+
 impl Protocol for Postgres {
     type Key = PostgresKey;
     type Handshake = ClientHandshake;
@@ -161,11 +191,19 @@ impl Protocol for Postgres {
             by_tcp: credentials(settings, true)?,
             pooling: settings.pooling,
             reset: settings.reset,
-            replication: settings.replication,
+            replication: settings.access.replication,
+            lookup: lookup(settings)?,
+            found: FoundUsers::default(),
             known_parameters: HashMap::default(),
             recent_logins: RecentLogins::default(),
             random: RandomBytes::default(),
         })
+    }
+
+    fn connect_by(&mut self, tls: Option<&Context>, log: Log) {
+        if let Some(lookup) = &self.lookup {
+            lookup.connect_by(tls.cloned(), log);
+        }
     }
 
     fn reload(&mut self, newer: Self) {
@@ -178,6 +216,8 @@ impl Protocol for Postgres {
             pooling: _,
             reset: _,
             replication,
+            lookup,
+            found: _,
             known_parameters: _,
             recent_logins: _,
             random: _,
@@ -200,6 +240,10 @@ impl Protocol for Postgres {
         self.known_parameters.retain(|key, _| fingerprint(&older, key) == fingerprint(accounts, key));
         self.default_keys = default_keys;
         (self.encryption, self.replication) = (encryption, replication);
+        self.lookup = lookup;
+        if self.lookup.is_none() {
+            self.found.clear();
+        }
         (self.by_unix, self.by_tcp) = (by_unix, by_tcp);
     }
 
@@ -239,10 +283,14 @@ impl Protocol for Postgres {
         ClientHandshake::new(auth, credentials.clone())
             .with_caches(self.recent_logins.clone(), nonce)
             .with_replication(self.replication)
+            .with_lookup(self.lookup.clone())
     }
 
     fn pool_key(&mut self, request: &Box<StartupRequest>) -> Result<PostgresKey, Refusal> {
         let parameters = &request.parameters;
+        if let Some(proven) = &request.proven {
+            return self.found_key(parameters, proven);
+        }
         if let Some(key) = self.recent_logins.key(parameters) {
             return Ok(key.clone());
         }
@@ -269,13 +317,16 @@ impl Protocol for Postgres {
     }
 
     fn fingerprint(&self, key: &PostgresKey) -> Option<Fingerprint> {
-        self.accounts.get(key.user()).map(|account| account.fingerprint)
+        let account = self.accounts.get(key.user()).map(|account| account.fingerprint);
+        account.or_else(|| self.found.get(key.user()).map(|proven| proven.fingerprint()))
     }
 
     fn connect_plan(&self, key: &PostgresKey) -> Option<ConnectPlan> {
-        let account = self.accounts.get(key.user())?;
-        let mut login = self.login_as(key.user(), account.password.clone(), Some(key.database()));
-        let keys = Arc::clone(&account.keys);
+        let (password, keys) = match self.accounts.get(key.user()) {
+            Some(account) => (account.password.clone(), Arc::clone(&account.keys)),
+            None => (Secret::new(Vec::new()), self.found.get(key.user())?.keys()),
+        };
+        let mut login = self.login_as(key.user(), password, Some(key.database()));
         let machine = match key.client() {
             None => PostgresConnect::pooled(Arc::clone(&login), keys),
             Some(client) => {

@@ -17,6 +17,7 @@ use ciphertoll_wire::postgres::startup::PROTOCOL_3_0;
 use ciphertoll_wire::postgres::{Parameters, Severity, TransactionStatus};
 
 use super::backend_state::{BackendState, is_fixed};
+use super::found_users::ProvenLogin;
 use super::replication::Replication;
 use crate::protocol::{FirstInput, ProtocolRequest};
 use crate::refusal::Refusal;
@@ -90,6 +91,8 @@ pub struct StartupRequest {
     /// Digest of the settings that the proxy last sent to the client.
     pub(crate) sent_digest: u64,
     pub(crate) process_id: Option<u32>,
+    /// Of a user whom the settings do not name.
+    pub(crate) proven: Option<ProvenLogin>,
 }
 
 /// What the settings of a session imply for its connection: read in each transaction, and changed rarely.
@@ -161,6 +164,7 @@ impl StartupRequest {
             statements,
             sent_digest,
             process_id,
+            proven: None,
         });
         request.settings_changed();
         request

@@ -4,6 +4,7 @@
 //! Each case is a test. Tests share the servers of a [`ciphertoll_testing::Pool`], and each has its own proxies. Without
 //! further options, tests run in parallel, on several servers of a kind.
 
+mod auth_query;
 mod cases;
 mod client_tls;
 mod console;
@@ -67,6 +68,7 @@ fn postgres() -> Vec<Trial> {
         Topic::new("reloads", BOTH, &reloads::CASES),
         Topic::new("reloads", SESSION, &reloads::OF_SESSIONS),
         Topic::new("faults", BOTH, &cves::CASES),
+        Topic::new("authentication", BOTH, &auth_query::CASES),
         Topic::new("replication", BOTH, &replication::CASES),
         Topic::new("console", BOTH, &console::CASES),
         Topic::new("console", SESSION, &console::OF_SESSIONS),

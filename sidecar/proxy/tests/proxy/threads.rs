@@ -22,7 +22,7 @@ pub(crate) const CASES: [Case; 5] = [
 ];
 
 /// Cases that also run on two threads: those of the shared pool, of its limits, of cancel requests, and of upgrades.
-pub(crate) const ALSO_ON_TWO: [&str; 23] = [
+pub(crate) const ALSO_ON_TWO: [&str; 25] = [
     "a cancel request hits the right command",
     "a late cancel request hits no other client",
     "a waiting command is cancelled",
@@ -39,6 +39,8 @@ pub(crate) const ALSO_ON_TWO: [&str; 23] = [
     "server processes that are killed under load",
     "two clients share a connection",
     "many clients on few connections",
+    "users whom the settings do not name log in with the password that the server has",
+    "a password that was changed on the server is noticed",
     "a replication session is cancelled, takes a place of the pool and ends with its client",
     "a switchover by pause, restart and resume shows no client an error",
     "a pause waits for transactions, and its clients wait without a limit",

@@ -7,7 +7,7 @@ use super::*;
 use crate::postgres::startup_request::StartupParameters;
 use crate::protocol::{HandshakeStep, ProtocolHandshake};
 use crate::settings::{
-    AllowedUids, Limits, ReplicationAccess, ScramIterations, UnixAuth, UpstreamTlsLibrary,
+    AllowedUids, Limits, PostgresAccess, ReplicationAccess, ScramIterations, UnixAuth, UpstreamTlsLibrary,
 };
 
 fn settings(users: &[(&str, &str)]) -> Settings {
@@ -28,7 +28,7 @@ fn settings(users: &[(&str, &str)]) -> Settings {
         iterations: ScramIterations { by_unix: 1, by_tcp: CredentialStore::DEFAULT_ITERATIONS },
         pooling: Pooling::Transaction,
         reset: ResetPolicy::Always,
-        replication: ReplicationAccess::Allowed,
+        access: PostgresAccess { replication: ReplicationAccess::Allowed, auth_query: None },
         threads: std::num::NonZeroUsize::MIN,
         limits: Limits::default(),
         console: None,
