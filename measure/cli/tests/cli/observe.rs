@@ -4,6 +4,7 @@ mod asked;
 mod clients;
 mod confined;
 mod costs;
+mod flood;
 mod known;
 mod lab;
 mod names;
