@@ -102,7 +102,7 @@ fn a_client_with_ever_new_offers_has_few_kinds_of_encryption() {
     let connection = |offer: u16| {
         let mut exchange = Exchange { client: u32::from(offer) % 200, ..Exchange::default() };
         let mut hello = Vec::new();
-        ProbeHello::Groups(&[NamedGroup(offer)]).encode([0; 32], &mut hello);
+        ProbeHello::Groups(&[NamedGroup(offer)]).encode([0; 32], None, &mut hello);
         exchange.segment(Client, SYN, b"");
         exchange.segment(Server, SYN | ACK, b"");
         exchange.send(Client, &hello);

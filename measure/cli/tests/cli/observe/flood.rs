@@ -87,7 +87,7 @@ fn half_shaken(raw: &RawSocket, server: SocketAddrV4, number: u32) {
     const PART: usize = 1_200;
     let (client, server) = (invented_client(number), SocketAddrV4::new(ELSEWHERE, server.port()));
     let mut hello = Vec::new();
-    ProbeHello::Groups(&[NamedGroup(0x001d); 1_000]).encode([number.to_be_bytes()[3]; 32], &mut hello);
+    ProbeHello::Groups(&[NamedGroup(0x001d); 1_000]).encode([number.to_be_bytes()[3]; 32], None, &mut hello);
     raw.send(client, server, [0, 0], SYN, &[]);
     raw.send(server, client, [0, 1], SYN | ACK, &[]);
     raw.send(client, server, [1, 1], ACK, &[0, 0, 0, 8, 4, 0xd2, 0x16, 0x2f]);
