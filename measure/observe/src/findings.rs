@@ -164,7 +164,7 @@ fn of_probe(probe: &ServerProbe) -> Vec<Found> {
         let words = format!("may connect with a weak suite ({suite}: {weakness}): the server accepts it");
         add(FindingKind::WeakSuite, words, NO_WEAK_SUITE);
     }
-    found.extend(probe.certificates.first().into_iter().flat_map(weak_key));
+    found.extend(probe.certificates.first().and_then(weak_key));
     found.extend(probe.certificates.first().into_iter().filter_map(expiry).map(|found| Found {
         // The capture may be old.
         words: format!("{}, as of the probe", found.words),
@@ -237,7 +237,7 @@ fn of_encryption(encryption: &Encryption, probe: Option<&ServerProbe>) -> Vec<Fo
     let certificate = encryption.certificate.as_ref();
     negotiated(encryption)
         .into_iter()
-        .chain(certificate.into_iter().flat_map(weak_key))
+        .chain(certificate.and_then(weak_key))
         .chain(certificate.filter(|certificate| !is_probed(certificate)).and_then(expiry))
         .chain(key_shares(encryption))
         .collect()

@@ -1,6 +1,7 @@
 //! `ciphertoll observe`: what is known of the traffic is what is printed.
 
 mod asked;
+mod callers;
 mod clients;
 mod confined;
 mod costs;

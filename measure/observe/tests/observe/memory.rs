@@ -43,7 +43,7 @@ fn survives(flood: &Exchange) {
     }
     for client in 0..FLOOD {
         // More addresses than pairs are told apart.
-        for data in flood_of(flood, client % 65_000 << 8 | client / 65_000) {
+        for data in flood_of(flood, ((client % 65_000) << 8) | (client / 65_000)) {
             frame(&mut watch, &data);
         }
     }

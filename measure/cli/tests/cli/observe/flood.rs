@@ -95,6 +95,9 @@ fn half_shaken(raw: &RawSocket, server: SocketAddrV4, number: u32) {
     raw.send(client, server, [9, 2], ACK, &hello[..PART]);
 }
 
+/// Sends the packets of one connection to the server, by its number.
+type Flood = fn(&RawSocket, SocketAddrV4, u32);
+
 /// `VmHWM` or `VmRSS` of a process.
 fn kilobytes(process: u32, name: &str) -> u64 {
     let status = fs::read_to_string(format!("/proc/{process}/status")).expect("it runs");
@@ -123,7 +126,7 @@ fn one_connection(dialer: &Dialer) {
 }
 
 /// How many connections a real client made while the flood came, and what was seen.
-fn observed(lab: &Lab, count: u32, flood: fn(&RawSocket, SocketAddrV4, u32)) -> (u64, Value) {
+fn observed(lab: &Lab, count: u32, flood: Flood) -> (u64, Value) {
     let std::net::SocketAddr::V4(server) = lab.address else { panic!("{} is of IPv4", lab.address) };
     let observer = lab.observe();
     let process = observer.child.id();
@@ -139,7 +142,7 @@ fn observed(lab: &Lab, count: u32, flood: fn(&RawSocket, SocketAddrV4, u32)) -> 
             (first..first + BATCH).for_each(|number| flood(&raw, server, number));
             // Otherwise the ring may be full when this client comes.
             await_idle(process);
-            if first / BATCH % BATCHES_PER_CONNECT == 0 {
+            if (first / BATCH).is_multiple_of(BATCHES_PER_CONNECT) {
                 one_connection(&dialer);
                 real += 1;
             }
@@ -175,8 +178,7 @@ fn a_flood_leaves_real_connections_counted_and_memory_bounded() {
     );
     lab.inside(|| system("sh", &["-ec", &network])).expect("a network");
     nowhere.run("ip link set eth0 up arp off");
-    let floods: [(_, _, fn(&RawSocket, SocketAddrV4, u32)); 2] =
-        [("SYNs", SYNS, half_open), ("hellos", HELLOS, half_shaken)];
+    let floods: [(_, _, Flood); 2] = [("SYNs", SYNS, half_open), ("hellos", HELLOS, half_shaken)];
     for (name, count, flood) in floods {
         let (real, seen) = observed(&lab, count, flood);
         let totals = json!([seen["segments"], seen["dropped"], seen["evicted"], seen["uncounted"]]);
