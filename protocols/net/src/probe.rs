@@ -148,7 +148,7 @@ enum Attempt<T> {
 
 impl Probe<'_> {
     fn accepted(&self) -> Result<AcceptedTls, Error> {
-        let mut accepted = AcceptedTls::default();
+        let (mut accepted, mut first_error) = (AcceptedTls::default(), None);
         for part in ProbePart::ALL {
             let asked = match part {
                 ProbePart::Certificates => self.add_chain(&mut accepted),
@@ -164,13 +164,15 @@ impl Probe<'_> {
                 }
                 Err(error) => {
                     accepted.unknown.push(part);
-                    accepted.reason.get_or_insert_with(|| error.to_string());
+                    first_error.get_or_insert(error);
                 }
             }
         }
         if accepted.versions.is_empty() && accepted.chain.is_empty() {
-            return Err(Error::Tls("the server accepts no TLS handshake".to_owned()));
+            let refused = || Error::Tls("the server accepts no TLS handshake".to_owned());
+            return Err(first_error.unwrap_or_else(refused));
         }
+        accepted.reason = first_error.map(|error| error.to_string());
         accepted.versions.sort_unstable_by_key(|(version, _)| Reverse(*version));
         Ok(accepted)
     }
