@@ -39,12 +39,15 @@
 //! - commands that need a database without connections: `wire::postgres::relay::database_commands`,
 //!   `proxy::engine::exclusive`
 //! - the upgrade of a running sidecar: `proxy::upgrade` (the running process), `proxy::inheritance` (the new one)
+//! - passwords from commands: `proxy::credentials` runs them; who waits for one: `proxy::engine::credentials`
+//! - certificates that are replaced on disk: `proxy::watch` notices, `proxy::reloader` applies
 //! - settings, status, metrics of the sidecar: `proxy::config`, `proxy::status`, `proxy::metrics`; then
 //!   `docs/sidecar/operations.md`
 
 mod admin;
 mod client_auth;
 mod config;
+mod credentials;
 mod duration;
 mod engine;
 mod fingerprint;
@@ -68,12 +71,14 @@ mod status;
 mod upgrade;
 mod upstream;
 mod url;
+mod watch;
 
 pub use admin::{AdminServer, AdminSocket, SocketFile, StatusError, read_status};
 pub use client_auth::{ClientAuth, TlsState};
 pub use config::{
     Config, ConfigError, LimitsSection, LogSection, MissingPassword, Resolved, UserSection, json_schema,
 };
+pub use credentials::{Credentials, FetchError, PasswordCell, PasswordCommand, RunningCommands};
 pub use duration::{DurationError, HumanDuration};
 pub use engine::{ControlHandle, Health, NoAnswer, PreparedSettings, SignalTask, Workers};
 pub use fingerprint::Fingerprint;
@@ -93,8 +98,10 @@ pub use settings::{
     StartError, UnixAuth,
 };
 pub use status::{
-    CertificateStatus, ClientStates, PoolStatus, Status, StatusCounters, StatusLimits, ThreadStatus,
+    CertificateStatus, ClientStates, PasswordStatus, PoolStatus, Status, StatusCounters, StatusLimits,
+    ThreadStatus,
 };
 pub use upgrade::{HandoverLock, Upgrader};
 pub use upstream::{CertificateExpiry, Upstream};
 pub use url::{ProtocolKind, ServerAddress, ServerUrl, UpstreamEncryption, UrlError};
+pub use watch::FileWatch;

@@ -6,13 +6,15 @@ use std::io::Write as _;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::process::ExitCode;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
 
 use ciphertoll_net::tls::Verification;
 use ciphertoll_proxy::{
-    AdminServer, AdminSocket, Config, ControlHandle, HandoverLock, Inheritance, Level, ListenAddress, Log,
-    MySql, Notifier, Postgres, PreparedSettings, Protocol, ProtocolKind, Reloader, Resolved, Settings,
-    SignalTask, SocketFile, StartError, Upgrader, UpstreamEncryption, Workers, json_schema, read_status,
+    AdminServer, AdminSocket, Config, ControlHandle, Credentials, FileWatch, HandoverLock, Inheritance,
+    Level, ListenAddress, Log, MySql, Notifier, Postgres, PreparedSettings, Protocol, ProtocolKind, Reloader,
+    Resolved, Settings, SignalTask, SocketFile, StartError, Upgrader, UpstreamEncryption, Workers,
+    json_schema, read_status,
 };
 use clap::CommandFactory;
 use clap::error::ErrorKind;
@@ -110,8 +112,12 @@ fn check(command_line: &CommandLine) -> ExitCode {
     for (_, warning) in warnings(&resolved) {
         print_line(&format!("warning: {warning}"));
     }
+    let fetched = resolved.settings.password_cells().iter().try_for_each(|cell| cell.check());
     match prepared {
-        Ok(()) => print(format!("ok\n{}", resolved.effective.to_toml()).as_bytes()),
+        Ok(()) => match fetched {
+            Ok(()) => print(format!("ok\n{}", resolved.effective.to_toml()).as_bytes()),
+            Err(reason) => fail(&reason, USAGE),
+        },
         Err(error) if error.is_configuration_error() => fail(&error, USAGE),
         Err(error) => fail(&error, HOST),
     }
@@ -170,7 +176,7 @@ fn run<P: Protocol>(
     resolved: &Arc<Resolved>,
 ) -> Result<Result<usize, ciphertoll_net::Error>, StartError> {
     // Keeps the admin socket file until the proxy ends.
-    let (workers, _socket_file, handover) = start::<P>(command_line, resolved)?;
+    let (workers, _socket_file, handover, _commands) = start::<P>(command_line, resolved)?;
     let ended = workers.run();
     handover.wait();
     Ok(ended)
@@ -179,7 +185,7 @@ fn run<P: Protocol>(
 fn start<P: Protocol>(
     command_line: CommandLine,
     resolved: &Arc<Resolved>,
-) -> Result<(Workers<P>, Option<SocketFile>, HandoverLock), StartError> {
+) -> Result<(Workers<P>, Option<SocketFile>, HandoverLock, StopCommands), StartError> {
     let Resolved { settings, admin, log, .. } = &**resolved;
     let log = *log;
     // First, because the default action of these signals ends the process.
@@ -188,6 +194,7 @@ fn start<P: Protocol>(
     let mut inheritance = command_line.arguments.take_over.then(Inheritance::receive).transpose()?;
     let notifier = Notifier::from_environment();
     let stops = signals(&[SIGTERM, SIGINT]).map_err(signal_error)?;
+    let files = FileWatch::of(settings);
     let mut workers = Workers::start(settings, log, stops, &notifier, &mut inheritance)?;
     let admin = admin.as_ref().map(|address| open_admin(address, workers.control(), &mut inheritance));
     let admin = admin.transpose()?;
@@ -202,16 +209,61 @@ fn start<P: Protocol>(
             .map_err(signal_error)?;
     let handover = upgrader.handover();
     workers.on_signal(SignalTask::Upgrade, upgrade_signals, move || upgrader.upgrade())?;
-    let mut reloader = Reloader {
+    let credentials = credentials_of(settings, log, &workers.control());
+    let reloader = Reloader {
         control: workers.control(),
         notifier: notifier.clone(),
         log,
         started_with: Arc::clone(resolved),
+        reloaded: None,
+        credentials: credentials.clone(),
+        files,
     };
-    workers.on_signal(SignalTask::Reload, reload_signals, move || reloader.reload(|| command_line.load()))?;
+    keep_current(&mut workers, reloader, reload_signals, command_line)?;
     announce(resolved, &workers);
     notifier.ready();
-    Ok((workers, socket_file, handover))
+    Ok((workers, socket_file, handover, StopCommands(credentials)))
+}
+
+/// Kills the commands that print passwords when the proxy ends.
+struct StopCommands(Credentials);
+
+impl Drop for StopCommands {
+    fn drop(&mut self) {
+        self.0.stop();
+    }
+}
+
+fn credentials_of<P: Protocol>(settings: &Settings, log: Log, control: &ControlHandle<P>) -> Credentials {
+    let (metrics, control) = (control.shared_metrics(), control.clone());
+    let credentials =
+        Credentials::new(settings.password_cells(), log, metrics, move || control.password_fetched());
+    // The first passwords, before the first client needs one.
+    credentials.tick(Instant::now());
+    credentials
+}
+
+/// Passwords, certificates and settings are replaced while the proxy runs.
+fn keep_current<P: Protocol>(
+    workers: &mut Workers<P>,
+    reloader: Reloader<P>,
+    signals: UnixStream,
+    command_line: CommandLine,
+) -> Result<(), StartError> {
+    let (credentials, files) = (reloader.credentials.clone(), reloader.files.clone());
+    let reloader = Arc::new(Mutex::new(reloader));
+    let of_watch = Arc::clone(&reloader);
+    let mut watch = files.ticker(move || lock(&of_watch).look_at_files());
+    workers.on_tick(move |now| {
+        credentials.tick(now);
+        watch(now);
+    });
+    workers.on_signal(SignalTask::Reload, signals, move || lock(&reloader).reload(|| command_line.load()))
+}
+
+/// A reload that panicked has left the settings that were in force.
+fn lock<T>(value: &Mutex<T>) -> MutexGuard<'_, T> {
+    value.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 fn open_admin<P: Protocol>(

@@ -5,11 +5,13 @@ use std::os::unix::fs::PermissionsExt;
 use std::sync::Arc;
 
 use crate::config::{ConfigError, Resolved};
+use crate::credentials::Credentials;
 use crate::engine::{ControlHandle, PreparedSettings};
 use crate::log::{Level, Log};
 use crate::notify::Notifier;
 use crate::protocol::Protocol;
 use crate::settings::{ListenAddress, Settings};
+use crate::watch::{FileWatch, Look, Snapshot};
 
 pub struct Reloader<P: Protocol> {
     pub control: ControlHandle<P>,
@@ -18,6 +20,10 @@ pub struct Reloader<P: Protocol> {
     pub log: Log,
     /// The settings of the start: some of them cannot change while a proxy runs.
     pub started_with: Arc<Resolved>,
+    /// The settings of the last reload, if there was one.
+    pub reloaded: Option<Settings>,
+    pub credentials: Credentials,
+    pub files: FileWatch,
 }
 
 impl<P: Protocol> Reloader<P> {
@@ -41,7 +47,7 @@ impl<P: Protocol> Reloader<P> {
     }
 
     /// If it fails, the old settings stay in force.
-    fn apply(&self, resolved: Resolved) -> Result<Log, Box<dyn std::error::Error>> {
+    fn apply(&mut self, resolved: Resolved) -> Result<Log, Box<dyn std::error::Error>> {
         let Resolved { settings, admin, log, .. } = resolved;
         let fixed = &self.started_with.settings;
         let server = &fixed.server.address;
@@ -61,11 +67,52 @@ impl<P: Protocol> Reloader<P> {
             }
         }
         let (pooling, reset) = (fixed.pooling, fixed.reset);
-        let settings = Settings { listen: fixed.listen.clone(), pooling, reset, ..settings };
+        let mut settings = Settings { listen: fixed.listen.clone(), pooling, reset, ..settings };
+        for user in &mut settings.users {
+            // The password that an unchanged command has printed stays in use.
+            let known = user.command.as_ref().and_then(|cell| self.credentials.known(cell));
+            user.command = known.or_else(|| user.command.take());
+        }
+        let files = Snapshot::of(&settings);
         let prepared = PreparedSettings::new(&settings, log)?;
         self.control.apply_settings(&prepared)?;
         self.set_socket_mode(settings.allowed_uids.mode());
+        self.credentials.replace(settings.password_cells(), log);
+        self.files.restart(&settings, files);
+        self.reloaded = Some(settings);
         Ok(log)
+    }
+
+    /// Reads certificates, keys and authorities again if they were replaced on disk. While they cannot be used, the earlier
+    /// ones stay in force.
+    pub fn look_at_files(&mut self) {
+        let settings = self.reloaded.as_ref().unwrap_or(&self.started_with.settings);
+        if settings.watch_files.is_zero() || self.files.look(Snapshot::of(settings)) != Look::Changed {
+            return;
+        }
+        let prepared = PreparedSettings::new(settings, self.log);
+        if self.files.look(Snapshot::of(settings)) != Look::Changed {
+            // They have changed while they were read.
+            return;
+        }
+        let applied = prepared.map_err(Box::<dyn std::error::Error>::from).and_then(|prepared| {
+            self.control.apply_settings(&prepared)?;
+            Ok(())
+        });
+        let metrics = self.control.metrics();
+        match applied {
+            Ok(()) => {
+                self.files.applied();
+                metrics.files_applied.increment();
+                self.log.event(Level::Info, "certificates-reloaded", &[]);
+            }
+            Err(error) => {
+                if self.files.failed() {
+                    metrics.files_failed.increment();
+                    self.log.event(Level::Warn, "certificates-not-reloaded", &[("reason", &error)]);
+                }
+            }
+        }
     }
 
     /// The mode of the socket files follows the allowed UIDs.

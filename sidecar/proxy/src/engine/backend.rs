@@ -10,6 +10,7 @@ use ciphertoll_wire::{Response, postgres, session};
 
 use super::environment::Environment;
 use super::flow::{Flow, TokenKind, token_of};
+use super::password_use::PasswordUse;
 use super::upkeep::Upkeep;
 use crate::log::Level;
 use crate::protocol::{
@@ -30,11 +31,13 @@ pub(super) struct ServerConnection<P: Protocol> {
     /// A cancel request was lost on its way: it may still cancel a command of the next client.
     pub(super) lost_cancel: bool,
     pub(super) upkeep: Upkeep,
+    /// If it comes from a command.
+    pub(super) password: PasswordUse,
     pub(super) stage: ServerStage<P>,
 }
 
 pub(super) enum ServerStage<P: Protocol> {
-    /// `None` only during a step.
+    /// `None` during a step, and while it waits for a password.
     Connecting {
         connecting: Option<Box<Connecting>>,
         until: Instant,
@@ -141,12 +144,14 @@ impl<P: Protocol> Slab<ServerConnection<P>> {
 impl<P: Protocol> ServerConnection<P> {
     pub(super) fn connecting(key: P::Key, env: &Environment<P>) -> Self {
         let fingerprints = (env.upstream.fingerprint, env.protocol.fingerprint(&key));
+        let password = PasswordUse::of(env.protocol.password_cell(&key));
         Self {
             key,
             opened_at: env.now,
             cancels: 0,
             lost_cancel: false,
             upkeep: Upkeep::new(fingerprints, env.version, env.now),
+            password,
             stage: ServerStage::Connecting { connecting: None, until: env.now + env.limits.connect },
         }
     }

@@ -63,8 +63,20 @@ impl<P: Protocol> ControlHandle<P> {
         all.into_iter().next().ok_or(NoAnswer)
     }
 
+    /// Tells all workers that the command of a password has ended.
+    pub fn password_fetched(&self) {
+        for mailbox in &*self.mailboxes {
+            // A worker that has ended opens no connections.
+            let _ = mailbox.send(WorkerMessage::Control(ControlRequest::PasswordFetched));
+        }
+    }
+
     pub fn metrics(&self) -> &Metrics {
         &self.metrics
+    }
+
+    pub fn shared_metrics(&self) -> Arc<Metrics> {
+        Arc::clone(&self.metrics)
     }
 }
 

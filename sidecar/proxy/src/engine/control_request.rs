@@ -10,7 +10,7 @@ use crate::log::Log;
 use crate::protocol::Protocol;
 use crate::settings::{Limits, Settings, StartError};
 use crate::status::Status;
-use crate::upstream::Upstream;
+use crate::upstream::{self, Upstream};
 
 /// What a thread that is not a worker asks of one, and where the response goes.
 pub(super) enum ControlRequest<P> {
@@ -19,6 +19,8 @@ pub(super) enum ControlRequest<P> {
     ApplySettings(Box<PreparedSettings<P>>, Sender<()>),
     Sockets(Sender<Option<Vec<OwnedFd>>>),
     HandOver(Sender<HandedOver>),
+    /// The command of a user's password has ended. No response.
+    PasswordFetched,
 }
 
 /// Whether a worker has given its listening sockets away.
@@ -56,8 +58,12 @@ impl<P: Protocol> PreparedSettings<P> {
         let protocol = P::from_settings(settings)?;
         let tls = settings.tls.as_ref().map(ClientTls::read).transpose().map_err(StartError::Tls)?;
         let access = AccessRules { uids: settings.allowed_uids.clone(), unix_auth: settings.unix_auth, tls };
-        let upstream = Upstream::new(&settings.server, settings.tls_library, &settings.groups)
+        let mut upstream = Upstream::new(&settings.server, settings.tls_library, &settings.groups)
             .map_err(StartError::Tls)?;
+        if !settings.watch_files.is_zero() {
+            // Files that are replaced while the proxy runs close no connections.
+            upstream.fingerprint = upstream::fingerprint_of_settings(settings);
+        }
         let (limits, version) = (settings.limits.clone(), SettingsVersion::new());
         Ok(Self { access, protocol, upstream, limits, log, version })
     }

@@ -40,6 +40,7 @@ impl<P: Protocol> Worker<P> {
                 let _ = reply.send(is_listening.then(|| self.acceptor.sockets().ok()).flatten());
             }
             ControlRequest::HandOver(reply) => drop(reply.send(self.hand_over())),
+            ControlRequest::PasswordFetched => self.password_fetched(),
         }
     }
 
@@ -135,6 +136,7 @@ impl<P: Protocol> Worker<P> {
             },
             groups: metrics.groups.counts(),
             certificates: client_certificates.chain(&self.env.upstream.expiries).map(certificate).collect(),
+            passwords: metrics.passwords.status(),
         }
     }
 

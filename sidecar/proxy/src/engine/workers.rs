@@ -115,6 +115,11 @@ impl<P: Protocol> Workers<P> {
         Ok(())
     }
 
+    /// Calls `act` a few times per second. It must not block.
+    pub fn on_tick(&mut self, act: impl FnMut(Instant) + Send + 'static) {
+        self.first.ticker = Some(Box::new(act));
+    }
+
     /// Serves on this thread and further ones until the proxy is stopped. Returns how many clients were cut off.
     pub fn run(self) -> Result<usize, Error> {
         let Self { mut first, others } = self;
@@ -220,6 +225,7 @@ impl<P: Protocol> Worker<P> {
             agenda: Agenda::new(now),
             signals: None,
             signal_tasks: [const { None }; SignalTask::ALL.len()],
+            ticker: None,
         }
     }
 

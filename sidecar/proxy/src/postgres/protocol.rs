@@ -21,6 +21,7 @@ use super::recent_logins::RecentLogins;
 use super::session::ClientSession;
 use super::startup_request::{StartupRequest, cannot_fail};
 use crate::client_auth::ClientAuth;
+use crate::credentials::PasswordCell;
 use crate::fingerprint::Fingerprint;
 use crate::protocol::{
     AcquiredState, CancelBy, CancelToken, CommandOutcome, ConnectPlan, PoolKey, Pooling, Protocol,
@@ -54,6 +55,8 @@ struct ServerAccount {
     /// With the database of clients that name none.
     default_key: PostgresKey,
     password: Secret,
+    /// In place of `password`.
+    command: Option<Arc<PasswordCell>>,
     /// Saves hashing the password for each connection.
     keys: Arc<KeyCache>,
     fingerprint: Fingerprint,
@@ -110,6 +113,7 @@ impl ServerAccount {
         Self {
             default_key: PostgresKey::new(&user.name, user.database.as_deref().unwrap_or(&user.name)),
             password: user.password.clone(),
+            command: user.command.clone(),
             keys: Arc::new(KeyCache::with_max_iterations(max_iterations)),
             fingerprint: user.fingerprint(),
         }
@@ -263,10 +267,24 @@ impl Protocol for Postgres {
         self.accounts.get(key.user()).map(|account| account.fingerprint)
     }
 
+    fn password_cell(&self, key: &PostgresKey) -> Option<&Arc<PasswordCell>> {
+        self.accounts.get(key.user())?.command.as_ref()
+    }
+
     fn connect_plan(&self, key: &PostgresKey) -> Option<ConnectPlan> {
         let account = self.accounts.get(key.user())?;
-        let login = self.login_as(key.user(), account.password.clone(), Some(key.database()));
-        let machine = PostgresConnect::pooled(Arc::clone(&login), Arc::clone(&account.keys));
+        let (login, keys) = match &account.command {
+            None => {
+                let login = self.login_as(key.user(), account.password.clone(), Some(key.database()));
+                (login, Arc::clone(&account.keys))
+            }
+            Some(cell) => {
+                let fetched = cell.login()?;
+                let password = fetched.password.clone();
+                (self.login_as(&fetched.user, password, Some(key.database())), Arc::clone(&fetched.keys))
+            }
+        };
+        let machine = PostgresConnect::pooled(Arc::clone(&login), keys);
         Some(ConnectPlan {
             login: session::Login::Postgres(login),
             machine: session::Connect::Postgres(machine),

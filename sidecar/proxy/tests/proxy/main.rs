@@ -6,6 +6,7 @@
 
 mod cases;
 mod client_tls;
+mod credentials;
 mod departures;
 mod drivers;
 mod fake;
@@ -20,15 +21,18 @@ mod operations;
 mod own_messages;
 mod parked;
 mod process;
+mod recipes;
 mod reloads;
 mod reset_leaks;
 mod server;
 mod server_behaviour;
 mod stalls;
+mod stand_in;
 mod threads;
 mod topics;
 mod transactions;
 mod upgrades;
+mod watched_files;
 
 use std::process::ExitCode;
 
@@ -60,6 +64,10 @@ fn postgres() -> Vec<Trial> {
         Topic::new("operation", BOTH, &upgrades::CASES),
         Topic::new("reloads", BOTH, &reloads::CASES),
         Topic::new("reloads", SESSION, &reloads::OF_SESSIONS),
+        Topic::new("credentials", BOTH, &credentials::CASES),
+        Topic::new("credentials", SESSION, &credentials::OF_SESSIONS),
+        Topic::new("credentials", SESSION, &recipes::CASES),
+        Topic::new("credentials", SESSION, &watched_files::CASES),
         Topic::new("faults", SESSION, &faults::CASES),
         Topic::new("faults", SESSION, &stalls::CASES),
         Topic::new("faults", SESSION, &limits::CASES),

@@ -13,6 +13,7 @@ fn settings(users: &[(&str, &str)]) -> Settings {
         name: (*name).to_owned(),
         database: Some("shop".to_owned()),
         password: Secret::new(password.as_bytes().to_vec()),
+        command: None,
     };
     Settings {
         listen: vec!["unix:/x".parse().unwrap()],
@@ -28,6 +29,7 @@ fn settings(users: &[(&str, &str)]) -> Settings {
         reset: ResetPolicy::Always,
         threads: std::num::NonZeroUsize::MIN,
         limits: Limits::default(),
+        watch_files: std::time::Duration::ZERO,
     }
 }
 

@@ -2,6 +2,7 @@
 
 mod authentication;
 mod cases;
+mod credentials;
 mod departures;
 mod drivers;
 mod errors;
@@ -63,6 +64,7 @@ fn of_server(level: &ServerLevel) -> Vec<Trial> {
         Topic::new("authentication", BOTH, &authentication::CASES),
         Topic::new("authentication", SESSION, &authentication::OF_SESSIONS),
         Topic::new("authentication", BOTH, &reloads::CASES),
+        Topic::new("credentials", BOTH, &credentials::CASES),
         Topic::new("authentication", SESSION, &limits::CASES),
         Topic::new("authentication", SESSION, &faults::CASES),
         Topic::new("transactions", TRANSACTION, &transactions::CASES),
