@@ -67,12 +67,13 @@ test-dist: ## build the packages twice, compare the bytes, and use them in clean
 	@$(STAGE) test-ci scripts/test-ci dist $(TARGET)/ci
 	@$(STAGE) test-deploy scripts/test-deploy dist $(TARGET)/deploy
 
-test-full: test ## make test, make book, make test-dist, the documentation, servers and proxies of Debian sid, Oracle's MySQL (fetches 554 MB), captures compared with tshark, PostgreSQL's suite under page encryption, the suites of drivers for Go, SQLAlchemy, Django, PHP and JDBC through the sidecar, its alerts, load hosts on Kubernetes, libFuzzer, make deny
+test-full: test ## make test, make book, make test-dist, the documentation, servers and proxies of Debian sid, Oracle's MySQL (fetches 554 MB), captures compared with tshark, PostgreSQL's suite under page encryption, the suites of drivers for Go, SQLAlchemy, Django, PHP and JDBC through the sidecar, its alerts, passwords of 5 s under load for 10 minutes, load hosts on Kubernetes, libFuzzer, make deny
 	@$(STAGE) setup-full scripts/setup full
 	@RUSTDOCFLAGS="-D warnings" $(STAGE) doc $(CARGO) doc --workspace --no-deps --document-private-items --locked
 	@$(STAGE) test-sid scripts/test-sid $(CARGO)
 	@$(STAGE) test-mysql scripts/test-mysql $(CARGO)
 	@$(STAGE) test-tshark scripts/test-tshark $(CARGO)
+	@$(STAGE) test-tokens scripts/test-tokens $(CARGO)
 	@$(STAGE) test-tde scripts/test-tde $(TARGET) $(CARGO)
 	@$(CARGO) build --release --locked -p ciphertoll-proxy
 	@$(STAGE) test-go scripts/test-drivers-go $(TARGET)/go-suites $(TARGET)/release/ciphertoll-proxy
