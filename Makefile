@@ -73,6 +73,7 @@ test-full: test ## make test, make book, make test-dist, the documentation, serv
 	@$(STAGE) test-sid scripts/test-sid $(CARGO)
 	@$(STAGE) test-mysql scripts/test-mysql $(CARGO)
 	@$(STAGE) test-tshark scripts/test-tshark $(CARGO)
+	@$(STAGE) test-tokens scripts/test-tokens $(CARGO)
 	@$(STAGE) test-tde scripts/test-tde $(TARGET) $(CARGO)
 	@$(STAGE) test-observe-podman scripts/test-observe-podman $(TARGET)/debug/ciphertoll
 	@$(CARGO) build --release --locked -p ciphertoll-cli -p ciphertoll-proxy

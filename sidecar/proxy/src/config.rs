@@ -3,6 +3,7 @@
 use std::collections::HashSet;
 use std::num::{NonZeroU32, NonZeroUsize};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use ciphertoll_net::tls::{AcceptorSettings, Group, Identity};
 use ciphertoll_wire::Secret;
@@ -34,6 +35,7 @@ pub use servers::{ConfigFile, ResolvedServer, ResolvedServers, ServerName};
 
 /// MySQL clients offer no ALPN; a client that offers another protocol is refused.
 const MYSQL_ALPN: &[u8] = b"mysql";
+const SHORTEST_WATCH: Duration = Duration::from_secs(1);
 /// Minimum similarity of a key that is suggested for an unknown one.
 const MIN_SIMILARITY: f64 = 0.7;
 
@@ -156,6 +158,14 @@ pub struct Config {
         help = "Check a server connection that has been idle for this long; 0 disables the check [default: 30s]"
     )]
     pub health_time: Option<HumanDuration>,
+    /// How often certificates, keys and authorities are looked at, which take effect if they were replaced; 0: only at a
+    /// reload.
+    #[arg(long, value_name = "TIME", display_order = 23)]
+    #[arg(
+        help = "How often to look whether certificates, keys and authorities were replaced on disk; 0 reads them only \
+                at a reload [default: 0]"
+    )]
+    pub watch_files: Option<HumanDuration>,
     /// Limits of size and time.
     #[command(flatten)]
     pub limits: LimitsSection,
@@ -264,6 +274,7 @@ impl Config {
             unix_auth: Some(unix_auth),
             warm_up: Some(limits.warm),
             health_time: Some(limits.health.into()),
+            watch_files: Some(self.watch_files.unwrap_or_else(|| Duration::ZERO.into())),
             limits: LimitsSection {
                 thread_load: self.limits.thread_load,
                 ..LimitsSection::of(&limits, server.protocol)
@@ -287,7 +298,9 @@ impl Config {
             threads,
             limits,
             console,
+            watch_files: self.watched_interval()?,
         };
+        password_command::check_clients(&settings)?;
         let (admin, log) = (self.admin.clone(), Log::new(level, format));
         Ok(Resolved { settings, admin, log, effective, without_password })
     }
@@ -386,16 +399,19 @@ impl Config {
         let others = self.user.iter().filter(|user| user.name != server.user);
         let (mut users, mut missing) = (Vec::new(), Vec::new());
         for user in std::iter::once(&own).chain(others) {
-            let password = user.password(server)?;
+            let command = user.command(server, &self.hidden_variables(), self.limits().scram_iterations)?;
+            let none = || Secret::new(Vec::new());
+            let password = if command.is_some() { Some(none()) } else { user.password(server)? };
             if password.is_none() && server.may_ask_for_password() {
                 let searched = searched(server.protocol, user.name == server.user);
                 missing.push(MissingPassword { user: user.name.clone(), searched });
             }
-            let password = password.unwrap_or_else(|| Secret::new(Vec::new()));
+            let password = password.unwrap_or_else(none);
             users.push(DatabaseUser {
                 name: user.name.clone(),
                 database: user.database_at(server),
                 password,
+                command,
             });
         }
         Ok((users, missing))
@@ -409,6 +425,21 @@ impl Config {
             ProtocolKind::MySql if by_listener => Err(ConfigError::ConsoleUsersInMySql),
             _ if !by_listener && self.admin.is_none() => Err(ConfigError::ConsoleUnreachable),
             _ => Ok(Some(rules)),
+        }
+    }
+
+    /// Variables that hold passwords, which no command inherits.
+    fn hidden_variables(&self) -> Vec<String> {
+        self.user.iter().filter_map(|user| user.password_env.clone()).collect()
+    }
+
+    fn watched_interval(&self) -> Result<Duration, ConfigError> {
+        match self.watch_files {
+            None => Ok(Duration::ZERO),
+            Some(time) if time.duration().is_zero() || time.duration() >= SHORTEST_WATCH => {
+                Ok(time.duration())
+            }
+            Some(time) => Err(ConfigError::WatchFiles(time)),
         }
     }
 
@@ -460,6 +491,7 @@ fn suggest_key(message: &str) -> Option<String> {
 mod access;
 mod error;
 mod listen_addresses;
+mod password_command;
 mod schema;
 mod sections;
 mod servers;

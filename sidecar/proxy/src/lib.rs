@@ -43,6 +43,8 @@
 //! - commands of operators (`PAUSE`, `SHOW POOLS`): the console is `proxy::console`, what the commands do to workers is
 //!   `proxy::engine::operate`, to the pool `proxy::pool::pause`; the state that they change: `proxy::operations`
 //! - the import of PgBouncer's settings: `proxy::import`; what becomes of each of them: `proxy::import::known`
+//! - passwords from commands: `proxy::credentials` runs them; who waits for one: `proxy::engine::credentials`
+//! - certificates that are replaced on disk: `proxy::watch` notices, `proxy::reloader` applies
 //! - settings, status, metrics of the sidecar: `proxy::config`, `proxy::status`, `proxy::metrics`; then
 //!   `docs/sidecar/operations.md`
 
@@ -53,6 +55,7 @@ mod console;
 mod console_facts;
 mod console_link;
 mod console_rules;
+mod credentials;
 mod duration;
 mod engine;
 mod fingerprint;
@@ -81,6 +84,7 @@ mod status;
 mod upgrade;
 mod upstream;
 mod url;
+mod watch;
 
 pub use admin::{AdminServer, AdminSocket, SocketFile, StatusError, read_status, run_command};
 pub use client_auth::{ClientAuth, TlsState};
@@ -89,6 +93,7 @@ pub use config::{
     ResolvedServer, ResolvedServers, ServerName, UserSection, json_schema,
 };
 pub use console_rules::{ConsoleRules, OwnUid};
+pub use credentials::{Credentials, FetchError, PasswordCell, PasswordCommand, RunningCommands};
 pub use duration::{DurationError, HumanDuration};
 pub use engine::{ControlHandle, Health, NoAnswer, PreparedSettings, ServerWorkers, SignalTask, Workers};
 pub use fingerprint::Fingerprint;
@@ -103,16 +108,17 @@ pub use pool::{Acceptable, ConnectionPool, PoolAction, WorkerBound};
 pub use postgres::Postgres;
 pub use protocol::{HandshakeStep, Protocol};
 pub use refusal::Refusal;
-pub use reloader::Reloader;
+pub use reloader::{ReloadedServer, Reloader};
 pub use running::RunningServer;
 pub use settings::{
     AllowedUids, DatabaseUser, Limits, ListenAddress, ListenError, Pooling, ScramIterations, Settings,
     StartError, UnixAuth,
 };
 pub use status::{
-    CertificateStatus, ClientStates, PoolStatus, ProxyStatus, Status, StatusCounters, StatusLimits,
-    ThreadStatus,
+    CertificateStatus, ClientStates, PasswordStatus, PoolStatus, ProxyStatus, Status, StatusCounters,
+    StatusLimits, ThreadStatus,
 };
 pub use upgrade::{HandoverLock, Upgrader};
 pub use upstream::{CertificateExpiry, Upstream};
 pub use url::{ProtocolKind, ServerAddress, ServerUrl, UpstreamEncryption, UrlError};
+pub use watch::FileWatch;

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use ciphertoll_net::{Error, Fault};
 
+use self::passwords::PasswordMetrics;
 use crate::log::Log;
 use crate::operations::{KILLED, PAUSED, RECONNECT};
 use crate::status::Status;
@@ -116,6 +117,11 @@ pub struct Metrics {
     pub bytes_to_client: Counter,
     pub reloads: Counter,
     pub reloads_failed: Counter,
+    /// Replaced certificates that are in use.
+    pub files_applied: Counter,
+    /// Replaced certificates that cannot be used.
+    pub files_failed: Counter,
+    pub passwords: PasswordMetrics,
 }
 
 impl Metrics {
@@ -123,6 +129,7 @@ impl Metrics {
         self.failed.increment(match (error, error.fault()) {
             (Error::TimedOut { .. }, _) => "timeout",
             (Error::Unresolved { .. }, _) => "name",
+            (Error::NoPassword { .. }, _) => "password",
             (Error::Protocol(_), _) => "refused",
             (_, Fault::Tls) => "tls",
             (_, Fault::Host) => "host",
@@ -201,6 +208,14 @@ fn write_server(text: &mut Exposition, metrics: &Metrics, status: &Status) {
     write_servers(text, metrics, status);
     let reloads = [("done", &metrics.reloads), ("failed", &metrics.reloads_failed)];
     text.counters("reloads_total", "Reloads of the settings.", "outcome", values(reloads));
+    let files = [("done", &metrics.files_applied), ("failed", &metrics.files_failed)];
+    text.counters(
+        "certificate_reloads_total",
+        "Certificates that were replaced on disk, see the option watch-files.",
+        "outcome",
+        values(files),
+    );
+    write_passwords(text, status);
     text.family(
         "certificate_expiry_timestamp_seconds",
         "gauge",
@@ -298,6 +313,26 @@ fn write_servers(text: &mut Exposition, metrics: &Metrics, status: &Status) {
     text.counter("checks_total", "Health checks of idle server connections.", metrics.checks.get());
 }
 
+/// Of users whose password comes from a command.
+fn write_passwords(text: &mut Exposition, status: &Status) {
+    text.family("password_fetches_total", "counter", "Runs of a password-command by user and result.");
+    for password in &status.passwords {
+        for (result, count) in [("done", password.fetched), ("failed", password.failed)] {
+            text.sample(&[("user", &password.user), ("result", &result)], count);
+        }
+    }
+    text.family(
+        "password_expiry_timestamp_seconds",
+        "gauge",
+        "Time when the password of a user expires, in seconds since 1970.",
+    );
+    for password in &status.passwords {
+        if let Some(at) = password.expires_unix_s {
+            text.sample(&[("user", &password.user)], at);
+        }
+    }
+}
+
 fn values<const N: usize>(counters: [(&'static str, &Counter); N]) -> [(&'static str, u64); N] {
     counters.map(|(label, counter)| (label, counter.get()))
 }
@@ -376,6 +411,8 @@ impl Exposition {
 fn escaped(value: &dyn Display) -> String {
     value.to_string().replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n")
 }
+
+mod passwords;
 
 #[cfg(test)]
 mod tests;

@@ -3,6 +3,7 @@
 
 use std::fmt::Debug;
 use std::hash::Hash;
+use std::sync::Arc;
 
 use ciphertoll_net as net;
 use ciphertoll_net::tls::Context;
@@ -13,6 +14,7 @@ use ciphertoll_wire::session::{self, ServerInfo};
 use foldhash::HashMap;
 
 use crate::client_auth::ClientAuth;
+use crate::credentials::PasswordCell;
 use crate::fingerprint::Fingerprint;
 use crate::log::Log;
 use crate::look_up::LookUp;
@@ -111,6 +113,9 @@ pub trait Protocol: Clone + Send + 'static {
 
     /// The fingerprint of the credentials of new connections; `None` if the configuration has no such user.
     fn fingerprint(&self, key: &Self::Key) -> Option<Fingerprint>;
+
+    /// The password of this user, if it comes from a command.
+    fn password_cell(&self, key: &Self::Key) -> Option<&Arc<PasswordCell>>;
 
     /// The login of a new connection; `None` if the configuration has no such user.
     fn connect_plan(&self, key: &Self::Key) -> Option<ConnectPlan>;

@@ -1,12 +1,15 @@
 //! The servers of this process, as its other threads see them.
 
 use std::sync::Arc;
+use std::time::Instant;
 
 use crate::config::ServerName;
 use crate::console::{Console, Reload};
+use crate::credentials::Credentials;
 use crate::engine::{ControlHandle, Health, NoAnswer, ServerControl};
+use crate::log::Log;
 use crate::protocol::Protocol;
-use crate::settings::ListenAddress;
+use crate::settings::{ListenAddress, Settings};
 use crate::status::Status;
 
 /// A server whose workers run.
@@ -26,6 +29,17 @@ impl RunningServer {
         handle: ControlHandle<P>,
     ) -> Self {
         Self { name, listen, control: Arc::new(handle.clone()), console: Arc::new(handle) }
+    }
+
+    /// Runs the commands of passwords, the first time at once.
+    pub fn credentials(&self, settings: &Settings, log: Log) -> Credentials {
+        let control = Arc::clone(&self.control);
+        let report = move || control.password_fetched();
+        let credentials =
+            Credentials::new(settings.password_cells(), log, self.control.shared_metrics(), report);
+        // The first passwords, before the first client needs one.
+        credentials.tick(Instant::now());
+        credentials
     }
 
     /// Serves clients of the console until the process ends. `reload` reads the settings again, and returns whether they are

@@ -8,9 +8,10 @@ use std::thread;
 
 use ciphertoll_net::tls::Verification;
 use ciphertoll_proxy::{
-    AdminServer, AdminSocket, HandoverLock, Inheritance, Level, ListenAddress, Log, MySql, Notifier,
-    Postgres, Protocol, ProtocolKind, Reloader, ResolvedServer, ResolvedServers, RunningServer,
-    ServerWorkers, SignalTask, SocketFile, StartError, Upgrader, UpstreamEncryption, Workers,
+    AdminServer, AdminSocket, Credentials, FileWatch, HandoverLock, Inheritance, Level, ListenAddress, Log,
+    MySql, Notifier, Postgres, Protocol, ProtocolKind, ReloadedServer, Reloader, ResolvedServer,
+    ResolvedServers, RunningServer, ServerWorkers, SignalTask, SocketFile, StartError, Upgrader,
+    UpstreamEncryption, Workers,
 };
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use nix::sys::signal::{Signal, raise};
@@ -53,7 +54,7 @@ pub(crate) fn serve(command_line: CommandLine) -> ExitCode {
 /// Serves until the proxy is stopped. The outer error is one of the start.
 fn run(command_line: CommandLine, resolved: &Arc<ResolvedServers>) -> Result<Ended, StartError> {
     // Keeps the admin socket file until the proxy ends.
-    let (workers, _socket_file, handover) = start(command_line, resolved)?;
+    let (workers, _socket_file, handover, _commands) = start(command_line, resolved)?;
     let ended = run_all(workers);
     handover.wait();
     Ok(ended)
@@ -92,7 +93,16 @@ fn stop_all() {
     let _ = raise(Signal::SIGTERM);
 }
 
-type Started = (Vec<Box<dyn ServerWorkers>>, Option<SocketFile>, HandoverLock);
+type Started = (Vec<Box<dyn ServerWorkers>>, Option<SocketFile>, HandoverLock, StopCommands);
+
+/// Kills the commands that print passwords when the proxy ends.
+struct StopCommands(Vec<Credentials>);
+
+impl Drop for StopCommands {
+    fn drop(&mut self) {
+        self.0.iter().for_each(Credentials::stop);
+    }
+}
 
 fn start(command_line: CommandLine, resolved: &Arc<ResolvedServers>) -> Result<Started, StartError> {
     let ResolvedServers { admin, log, .. } = &**resolved;
@@ -102,6 +112,8 @@ fn start(command_line: CommandLine, resolved: &Arc<ResolvedServers>) -> Result<S
     let upgrade_signals = signals(&[SIGUSR2]).map_err(signal_error)?;
     let mut inheritance = command_line.arguments.take_over.then(Inheritance::receive).transpose()?;
     let notifier = Notifier::from_environment();
+    let settings = || resolved.servers.iter().map(|server| &server.resolved.settings);
+    let files: Vec<FileWatch> = settings().map(FileWatch::of).collect();
     let start = |server| start_workers(server, log, &notifier, &mut inheritance);
     let started = resolved.servers.iter().map(start).collect::<Result<Vec<_>, _>>()?;
     let (mut workers, running): (Vec<_>, Vec<_>) = started.into_iter().unzip();
@@ -120,13 +132,25 @@ fn start(command_line: CommandLine, resolved: &Arc<ResolvedServers>) -> Result<S
     for (server, workers) in resolved.servers.iter().zip(&workers) {
         announce(server, log, &**workers);
     }
-    let reloader = Reloader {
-        servers: running.clone(),
-        notifier: notifier.clone(),
-        log,
-        started_with: Arc::clone(resolved),
-    };
-    let reload = reloader.shared(move || command_line.load());
+    let credentials: Vec<Credentials> = running
+        .iter()
+        .zip(&resolved.servers)
+        .map(|(running, server)| running.credentials(&server.resolved.settings, server.log(log)))
+        .collect();
+    let reloaded = running.iter().zip(&credentials).zip(&files).map(|((running, credentials), files)| {
+        ReloadedServer { running: running.clone(), credentials: credentials.clone(), files: files.clone() }
+    });
+    let reloader = Reloader::new(reloaded.collect(), notifier.clone(), log, Arc::clone(resolved));
+    for (number, workers) in workers.iter_mut().enumerate() {
+        let (reloader, credentials) = (reloader.clone(), credentials[number].clone());
+        let mut watch = files[number].ticker(move || reloader.look_at_files(number));
+        workers.on_tick(Box::new(move |now| {
+            credentials.tick(now);
+            watch(now);
+        }));
+    }
+    let reload: Arc<dyn Fn() -> bool + Send + Sync> =
+        Arc::new(move || reloader.reload(|| command_line.load()));
     for server in &running {
         server.open_console(Arc::clone(&reload));
     }
@@ -138,7 +162,7 @@ fn start(command_line: CommandLine, resolved: &Arc<ResolvedServers>) -> Result<S
         first.on_signal(SignalTask::Reload, reload_signals, Box::new(on_signal))?;
     }
     notifier.ready();
-    Ok((workers, socket_file, handover))
+    Ok((workers, socket_file, handover, StopCommands(credentials)))
 }
 
 fn start_workers(

@@ -5,6 +5,7 @@ use std::net::SocketAddr;
 use std::num::{NonZeroU16, NonZeroUsize};
 use std::path::PathBuf;
 use std::str::FromStr;
+use std::sync::Arc;
 use std::time::Duration;
 
 use ciphertoll_net::tls::{AcceptorSettings, Group};
@@ -14,6 +15,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::console_rules::ConsoleRules;
+use crate::credentials::PasswordCell;
 use crate::fingerprint::{Fingerprint, FingerprintBuilder};
 use crate::url::{ProtocolKind, ServerUrl};
 
@@ -41,9 +43,16 @@ pub struct Settings {
     pub limits: Limits,
     /// `None` if the console is off.
     pub console: Option<ConsoleRules>,
+    /// How often certificate files are looked at; zero: never.
+    pub watch_files: Duration,
 }
 
 impl Settings {
+    /// The passwords that come from commands.
+    pub fn password_cells(&self) -> Vec<Arc<PasswordCell>> {
+        self.users.iter().filter_map(|user| user.command.clone()).collect()
+    }
+
     /// Whether clients of TCP, or else those of unix sockets, must know a password.
     pub(crate) fn needs_password(&self, by_tcp: bool) -> bool {
         let has_other_means = if by_tcp {
@@ -189,13 +198,19 @@ pub struct DatabaseUser {
     pub database: Option<String>,
     /// Empty if the server requires none.
     pub password: Secret,
+    /// In place of `password`.
+    pub command: Option<Arc<PasswordCell>>,
 }
 
 impl DatabaseUser {
     pub(crate) fn fingerprint(&self) -> Fingerprint {
         let mut fingerprint = FingerprintBuilder::default();
         fingerprint.add(self.name.as_bytes());
-        fingerprint.add(self.password.expose());
+        match &self.command {
+            None => fingerprint.add(self.password.expose()),
+            // A token matters at the login only: a newer one closes no connections.
+            Some(cell) => cell.command().words.iter().for_each(|word| fingerprint.add(word.as_bytes())),
+        }
         fingerprint.finish()
     }
 }

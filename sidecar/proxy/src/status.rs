@@ -43,6 +43,9 @@ pub struct Status {
     #[serde(default)]
     pub groups: BTreeMap<String, u64>,
     pub certificates: Vec<CertificateStatus>,
+    /// Of users whose password comes from a command.
+    #[serde(default)]
+    pub passwords: Vec<PasswordStatus>,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -114,6 +117,16 @@ pub struct CertificateStatus {
     pub file: String,
     /// When the first of them expires, in seconds since 1970.
     pub expires_unix_s: i64,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PasswordStatus {
+    pub user: String,
+    /// Successful runs of its command since the start.
+    pub fetched: u64,
+    pub failed: u64,
+    /// When the current password expires, in seconds since 1970.
+    pub expires_unix_s: Option<i64>,
 }
 
 impl From<Vec<Status>> for ProxyStatus {
@@ -266,6 +279,14 @@ impl Display for Status {
         for CertificateStatus { file, expires_unix_s } in &self.certificates {
             writeln!(out, "certificate         {file} expires {}", date(*expires_unix_s))?;
         }
+        for PasswordStatus { user, fetched, failed, expires_unix_s } in &self.passwords {
+            let expires = expires_unix_s.map_or_else(String::new, |at| format!(" expires {},", date(at)));
+            writeln!(
+                out,
+                "password            {}{expires} fetched {fetched} times, {failed} failed",
+                user.escape_debug()
+            )?;
+        }
         if self.pools.is_empty() {
             return Ok(());
         }
@@ -325,6 +346,12 @@ pub(crate) mod tests {
                 file: "/ca.pem".to_owned(),
                 expires_unix_s: 1_800_000_000,
             }],
+            passwords: vec![PasswordStatus {
+                user: "app".to_owned(),
+                fetched: 3,
+                failed: 1,
+                expires_unix_s: Some(1_800_000_000),
+            }],
             ..Status::default()
         }
     }
@@ -335,6 +362,8 @@ pub(crate) mod tests {
         assert!(text.contains("server connections  5 of 20\n"), "{text}");
         assert!(text.contains("key exchanges       p256 1, x25519mlkem768 6\n"), "{text}");
         assert!(text.contains("/ca.pem expires 2027-01-15T08:00:00Z\n"), "{text}");
+        let password = "password            app expires 2027-01-15T08:00:00Z, fetched 3 times, 1 failed\n";
+        assert!(text.contains(password), "{text}");
         let rows: Vec<&str> = text.lines().rev().take(2).collect();
         assert_eq!(
             rows,

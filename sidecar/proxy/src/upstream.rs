@@ -154,6 +154,21 @@ fn read_tls_files(
     Ok((fingerprint.finish(), expiries))
 }
 
+/// The fingerprint of the TLS settings, with the names of their files and not their content.
+pub(crate) fn fingerprint_of_settings(settings: &crate::settings::Settings) -> Fingerprint {
+    let mut fingerprint = FingerprintBuilder::default();
+    let UpstreamEncryption::Tls { verification, anchors, identity } = &settings.server.encryption else {
+        fingerprint.add(b"plain");
+        return fingerprint.finish();
+    };
+    let text = format!("watched {verification:?} {anchors:?} {identity:?} {:?}", settings.tls_library);
+    fingerprint.add(text.as_bytes());
+    for group in &settings.groups {
+        fingerprint.add(group.label().as_bytes());
+    }
+    fingerprint.finish()
+}
+
 fn read(file: &Path) -> Result<Vec<u8>, Error> {
     fs::read(file).map_err(|error| Error::TlsSettings(format!("cannot read {}: {error}", file.display())))
 }

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 
 use ciphertoll_wire::scram::MAX_ITERATIONS;
 
+use crate::duration::HumanDuration;
 use crate::password::PasswordError;
 use crate::settings::{ListenAddress, MAX_THREADS};
 use crate::url::UrlError;
@@ -36,8 +37,12 @@ pub enum ConfigError {
     AuthQueryInMySql,
     #[error("invalid URL in --server: {0}")]
     Url(#[from] UrlError),
-    #[error("user \"{0}\" has both password-file and password-env: keep one of them")]
-    TwoPasswords(String),
+    #[error("user \"{0}\" has several of password-file, password-env and password-command: keep one of them")]
+    SeveralPasswords(String),
+    #[error("password-command of user \"{user}\": {reason}")]
+    Command { user: String, reason: CommandSettingError },
+    #[error("watch-files cannot be {0}: it must be 0 or at least 1s")]
+    WatchFiles(HumanDuration),
     #[error("user \"{0}\" is configured twice")]
     TwoUsers(String),
     #[error("a warm-up of {warm} connections for each of {users} users exceeds the pool-size, {limit}")]
@@ -80,4 +85,32 @@ pub enum ConfigError {
     SeveralServers(&'static str),
     #[error("server \"{name}\": {source}")]
     OfServer { name: String, source: Box<Self> },
+}
+
+/// An error in the settings of a `password-command`.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum CommandSettingError {
+    #[error("{0} applies to a password-command only")]
+    WithoutCommand(&'static str),
+    #[error("the first word must be the name of a program in PATH, or an absolute path")]
+    Program,
+    #[error("a word contains a NUL character")]
+    Nul,
+    #[error("unknown {0} in {1:?}: there are %u, %h, %p, %d and %%")]
+    Substitution(String, String),
+    #[error("%p in {0:?}, but the server has a unix socket and no port")]
+    NoPort(String),
+    #[error("%d in {0:?}, but the user has no database")]
+    NoDatabase(String),
+    #[error("password-command-time cannot be {0}: it must be from 100ms to 1m")]
+    Time(HumanDuration),
+    #[error("password-lifetime cannot be {0}: it must be at least 2s")]
+    Lifetime(HumanDuration),
+    #[error(
+        "the server is not verified, so that it could be another that asks for the password: use \
+         sslmode=verify-full (ssl-mode=VERIFY_IDENTITY)"
+    )]
+    Unverified,
+    #[error("clients cannot know the password: use unix-auth = \"peer\" and unix sockets, or tls-client-ca")]
+    ClientsMustKnow,
 }

@@ -132,6 +132,16 @@ pub struct UserSection {
     /// Environment variable that holds the password.
     #[serde(default)]
     pub password_env: Option<String>,
+    /// Program and arguments that print the password, or a JSON object with it and its expiry; no shell. `%u`, `%h`, `%p`
+    /// and `%d` are the user, host, port and database, `%%` is a percent sign.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub password_command: Vec<String>,
+    /// How long a password of the command is valid.
+    #[serde(default)]
+    pub password_lifetime: Option<HumanDuration>,
+    /// Time limit for the command; 10s if absent.
+    #[serde(default)]
+    pub password_command_time: Option<HumanDuration>,
 }
 
 impl LimitsSection {
@@ -161,7 +171,7 @@ impl UserSection {
     /// `None` if no password was found.
     pub(super) fn password(&self, server: &ServerUrl) -> Result<Option<Secret>, ConfigError> {
         let source = match (&self.password_file, &self.password_env) {
-            (Some(_), Some(_)) => return Err(ConfigError::TwoPasswords(self.name.clone())),
+            (Some(_), Some(_)) => return Err(ConfigError::SeveralPasswords(self.name.clone())),
             (Some(file), None) => Some(PasswordSource::File(file.clone())),
             (None, Some(variable)) => Some(PasswordSource::Variable(variable.clone())),
             (None, None) => None,

@@ -10,6 +10,7 @@ use ciphertoll_wire::{Response, postgres, session};
 
 use super::environment::Environment;
 use super::flow::{Flow, TokenKind, token_of};
+use super::password_use::PasswordUse;
 use super::upkeep::Upkeep;
 use super::usage::Usage;
 use crate::log::Level;
@@ -33,11 +34,13 @@ pub(super) struct ServerConnection<P: Protocol> {
     pub(super) upkeep: Upkeep,
     /// No other server connection of the proxy has it.
     pub(super) number: u32,
+    /// If it comes from a command.
+    pub(super) password: PasswordUse,
     pub(super) stage: ServerStage<P>,
 }
 
 pub(super) enum ServerStage<P: Protocol> {
-    /// `None` only during a step.
+    /// `None` during a step, and while it waits for a password.
     Connecting {
         connecting: Option<Box<Connecting>>,
         until: Instant,
@@ -148,6 +151,7 @@ impl<P: Protocol> Slab<ServerConnection<P>> {
 impl<P: Protocol> ServerConnection<P> {
     pub(super) fn connecting(key: P::Key, number: u32, env: &Environment<P>) -> Self {
         let fingerprints = (env.upstream.fingerprint, env.protocol.fingerprint(&key));
+        let password = PasswordUse::of(env.protocol.password_cell(&key));
         Self {
             key,
             opened_at: env.now,
@@ -155,6 +159,7 @@ impl<P: Protocol> ServerConnection<P> {
             lost_cancel: false,
             number,
             upkeep: Upkeep::new(fingerprints, env.version, env.now),
+            password,
             stage: ServerStage::Connecting { connecting: None, until: env.now + env.limits.connect },
         }
     }

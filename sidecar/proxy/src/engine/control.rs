@@ -46,7 +46,12 @@ pub(crate) trait ServerControl: Send + Sync {
     /// client has left. If a worker does not answer, others may have given their sockets away.
     fn hand_over(&self) -> Result<HandedOver, NoAnswer>;
 
+    /// Tells all workers that the command of a password has ended.
+    fn password_fetched(&self);
+
     fn metrics(&self) -> &Metrics;
+
+    fn shared_metrics(&self) -> Arc<Metrics>;
 }
 
 pub(crate) type ApplySettings<'a> = Box<dyn FnOnce() -> Result<(), NoAnswer> + 'a>;
@@ -87,8 +92,19 @@ impl<P: Protocol> ServerControl for ControlHandle<P> {
         all.into_iter().next().ok_or(NoAnswer)
     }
 
+    fn password_fetched(&self) {
+        for mailbox in &*self.mailboxes {
+            // A worker that has ended opens no connections.
+            let _ = mailbox.send(WorkerMessage::Control(ControlRequest::PasswordFetched));
+        }
+    }
+
     fn metrics(&self) -> &Metrics {
         &self.metrics
+    }
+
+    fn shared_metrics(&self) -> Arc<Metrics> {
+        Arc::clone(&self.metrics)
     }
 }
 

@@ -12,7 +12,7 @@ use crate::log::Log;
 use crate::protocol::Protocol;
 use crate::settings::{Limits, Settings, StartError};
 use crate::status::Status;
-use crate::upstream::Upstream;
+use crate::upstream::{self, Upstream};
 
 /// What a thread that is not a worker asks of one, and where the response goes.
 pub(super) enum ControlRequest<P> {
@@ -22,6 +22,8 @@ pub(super) enum ControlRequest<P> {
     Sockets(Sender<Option<Vec<OwnedFd>>>),
     HandOver(Sender<HandedOver>),
     Console(ConsoleRequest),
+    /// The command of a user's password has ended. No response.
+    PasswordFetched,
 }
 
 /// Whether a worker has given its listening sockets away.
@@ -66,8 +68,12 @@ impl<P: Protocol> PreparedSettings<P> {
             tls,
             console: settings.console.clone().map(Arc::new),
         };
-        let upstream = Upstream::new(&settings.server, settings.tls_library, &settings.groups)
+        let mut upstream = Upstream::new(&settings.server, settings.tls_library, &settings.groups)
             .map_err(StartError::Tls)?;
+        if !settings.watch_files.is_zero() {
+            // Files that are replaced while the proxy runs close no connections.
+            upstream.fingerprint = upstream::fingerprint_of_settings(settings);
+        }
         protocol.connect_by(upstream.context(), log);
         let (limits, version) = (settings.limits.clone(), SettingsVersion::new());
         Ok(Self { access, protocol, upstream, limits, log, version })

@@ -42,6 +42,7 @@ impl<P: Protocol> Worker<P> {
             }
             ControlRequest::HandOver(reply) => drop(reply.send(self.hand_over())),
             ControlRequest::Console(request) => self.answer_console(request),
+            ControlRequest::PasswordFetched => self.password_fetched(),
         }
     }
 
@@ -145,6 +146,7 @@ impl<P: Protocol> Worker<P> {
             },
             groups: metrics.groups.counts(),
             certificates: client_certificates.chain(&self.env.upstream.expiries).map(certificate).collect(),
+            passwords: metrics.passwords.status(),
         }
     }
 

@@ -21,6 +21,9 @@ use crate::slab::Id;
 
 impl<P: Protocol> Worker<P> {
     pub(super) fn open_server(&mut self, key: &P::Key) {
+        if self.lacks_password(key) {
+            return;
+        }
         let plan = self.env.protocol.connect_plan(key).ok_or_else(|| {
             let reason = "this user is no longer configured".to_owned();
             Error::Unresolved { name: key.user().to_owned(), reason }
@@ -101,6 +104,7 @@ impl<P: Protocol> Worker<P> {
     fn connect_done(&mut self, id: Id) {
         let Some(key) = self.servers.get(id).map(|server| server.key.clone()) else { return };
         self.env.metrics().opened.increment();
+        self.password_accepted(id);
         let now = self.env.now;
         // Before other workers see that the server is known: they then wait for this message instead of
         // opening a connection.
@@ -118,6 +122,9 @@ impl<P: Protocol> Worker<P> {
 
     /// A connect has failed: the client that has waited longest is told.
     pub(super) fn connect_failed(&mut self, key: &P::Key, id: Option<Id>, error: &Error) {
+        if id.is_some_and(|id| self.has_newer_password(id, key, error)) {
+            return;
+        }
         if let Some(id) = id {
             self.servers.remove(id);
         }

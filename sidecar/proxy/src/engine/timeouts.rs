@@ -4,8 +4,9 @@ use ciphertoll_net::Error;
 
 use super::backend::ServerExpiry;
 use super::client::{Client, ClientStage};
+use super::credentials::awaited_password;
 use super::worker::Worker;
-use crate::protocol::{PendingKill, Protocol, ProtocolSession};
+use crate::protocol::{PendingKill, PoolKey, Protocol, ProtocolSession};
 use crate::refusal::Refusal;
 use crate::slab::Id;
 
@@ -26,6 +27,9 @@ impl<P: Protocol> Worker<P> {
         self.maintain();
         self.measure_usage();
         self.resume_accepting();
+        if let Some(ticker) = &mut self.ticker {
+            ticker(self.env.now);
+        }
     }
 
     /// Carries out a `KILL` by another client, for a client that has no connection.
@@ -47,7 +51,12 @@ impl<P: Protocol> Worker<P> {
             ServerExpiry::None => {}
             ServerExpiry::ConnectTimedOut => {
                 let (key, seconds) = (server.key.clone(), self.env.limits.connect.as_secs());
-                self.connect_failed(&key, Some(id), &Error::TimedOut { seconds });
+                let error = if server.password.is_waiting {
+                    awaited_password(key.user())
+                } else {
+                    Error::TimedOut { seconds }
+                };
+                self.connect_failed(&key, Some(id), &error);
             }
             ServerExpiry::ResetKept => {
                 if self.take_kept(id) {

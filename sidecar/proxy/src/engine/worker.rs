@@ -46,7 +46,12 @@ pub(crate) struct Worker<P: Protocol> {
     pub(super) signals: Option<Channel>,
     /// Only on the first worker, in the order of [`SignalTask::ALL`].
     pub(super) signal_tasks: [Option<TaskThread>; SignalTask::ALL.len()],
+    /// Only on the first worker, see [`super::Workers::on_tick`].
+    pub(super) ticker: Option<Ticker>,
 }
+
+/// Starts work of other threads that is due.
+pub(super) type Ticker = Box<dyn FnMut(Instant) + Send>;
 
 impl<P: Protocol> Worker<P> {
     /// Serves until the proxy is stopped. Returns how many clients were cut off.

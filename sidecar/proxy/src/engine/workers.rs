@@ -60,6 +60,9 @@ pub trait ServerWorkers: Send {
         act: Box<dyn FnMut() + Send>,
     ) -> Result<(), StartError>;
 
+    /// Calls `act` a few times per second. It must not block.
+    fn on_tick(&mut self, act: Box<dyn FnMut(Instant) + Send>);
+
     /// Serves on this thread and further ones until the proxy is stopped. Returns how many clients were cut off.
     fn run(self: Box<Self>) -> Result<usize, Error>;
 }
@@ -139,6 +142,10 @@ impl<P: Protocol> ServerWorkers for Workers<P> {
         let thread = OnDemandThread::new(task.name(), move |()| act());
         self.first.signal_tasks[task as usize] = Some(TaskThread { signals, thread });
         Ok(())
+    }
+
+    fn on_tick(&mut self, act: Box<dyn FnMut(Instant) + Send>) {
+        self.first.ticker = Some(act);
     }
 
     fn run(self: Box<Self>) -> Result<usize, Error> {
@@ -248,6 +255,7 @@ impl<P: Protocol> Worker<P> {
             numbers: 0,
             signals: None,
             signal_tasks: [const { None }; SignalTask::ALL.len()],
+            ticker: None,
         }
     }
 

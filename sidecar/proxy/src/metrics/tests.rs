@@ -34,6 +34,8 @@ fn counters_are_shown() {
         "ciphertoll_proxy_steals_total 7",
         "ciphertoll_proxy_server_connections{user=\"app\",database=\"a\\\"b\\\\\\n\",state=\"idle\"} 4",
         "ciphertoll_proxy_certificate_expiry_timestamp_seconds{file=\"/ca.pem\"} 1800000000",
+        "ciphertoll_proxy_password_fetches_total{user=\"app\",result=\"failed\"} 1",
+        "ciphertoll_proxy_password_expiry_timestamp_seconds{user=\"app\"} 1800000000",
     ] {
         has(&lines, line);
     }

@@ -20,6 +20,7 @@ use super::connection_ids::ConnectionIds;
 use super::session::{BackendState, ClientSession, ReleasedState};
 use super::startup_request::StartupRequest;
 use crate::client_auth::ClientAuth;
+use crate::credentials::PasswordCell;
 use crate::fingerprint::Fingerprint;
 use crate::login_names::LoginNames;
 use crate::protocol::{
@@ -82,6 +83,8 @@ struct ServerAccount {
     /// The capabilities of its last client in this worker that used that database.
     last_terms: Option<Terms>,
     password: Secret,
+    /// In place of `password`.
+    command: Option<Arc<PasswordCell>>,
     fingerprint: Fingerprint,
 }
 
@@ -108,6 +111,7 @@ impl ServerAccount {
             default_key: MySqlKey { names, terms: FIRST_TERMS },
             last_terms: None,
             password: user.password.clone(),
+            command: user.command.clone(),
             fingerprint: user.fingerprint(),
         }
     }
@@ -256,15 +260,26 @@ impl Protocol for MySql {
         self.accounts.get(key.user()).map(|account| account.fingerprint)
     }
 
+    fn password_cell(&self, key: &MySqlKey) -> Option<&Arc<PasswordCell>> {
+        self.accounts.get(key.user())?.command.as_ref()
+    }
+
     fn connect_plan(&self, key: &MySqlKey) -> Option<ConnectPlan> {
         let account = self.accounts.get(key.user())?;
+        let (user, password) = match &account.command {
+            None => (key.user().to_owned(), account.password.clone()),
+            Some(cell) => {
+                let fetched = cell.login()?;
+                (fetched.user.clone(), fetched.password.clone())
+            }
+        };
         let plugin = self.greeting.as_ref().map_or(Plugin::default(), |greeting| greeting.plugin());
         let login = Arc::new(MySqlLogin {
             database: key.names.database().map(ToOwned::to_owned),
             encryption: self.encryption,
             transport: self.transport,
             plugin,
-            ..MySqlLogin::new(key.user().to_owned(), account.password.clone())
+            ..MySqlLogin::new(user, password)
         });
         let machine = MySqlConnect::pooled(Arc::clone(&login), key.terms);
         Some(ConnectPlan { login: session::Login::MySql(login), machine: session::Connect::MySql(machine) })

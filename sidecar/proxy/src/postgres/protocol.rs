@@ -25,6 +25,7 @@ use super::session::ClientSession;
 use super::startup_request::{StartupParameters, StartupRequest, cannot_fail};
 use crate::client_auth::ClientAuth;
 use crate::console_rules::CONSOLE;
+use crate::credentials::PasswordCell;
 use crate::fingerprint::Fingerprint;
 use crate::log::Log;
 use crate::protocol::{
@@ -63,6 +64,8 @@ struct ServerAccount {
     /// With the database of clients that name none.
     default_key: PostgresKey,
     password: Secret,
+    /// In place of `password`.
+    command: Option<Arc<PasswordCell>>,
     /// Saves hashing the password for each connection.
     keys: Arc<KeyCache>,
     fingerprint: Fingerprint,
@@ -135,6 +138,7 @@ impl ServerAccount {
         Self {
             default_key: PostgresKey::new(&user.name, user.database.as_deref().unwrap_or(&user.name)),
             password: user.password.clone(),
+            command: user.command.clone(),
             keys: Arc::new(KeyCache::with_max_iterations(max_iterations)),
             fingerprint: user.fingerprint(),
         }
@@ -321,12 +325,23 @@ impl Protocol for Postgres {
         account.or_else(|| self.found.get(key.user()).map(|proven| proven.fingerprint()))
     }
 
+    fn password_cell(&self, key: &PostgresKey) -> Option<&Arc<PasswordCell>> {
+        self.accounts.get(key.user())?.command.as_ref()
+    }
+
     fn connect_plan(&self, key: &PostgresKey) -> Option<ConnectPlan> {
+        let mut server_user = key.user();
+        let fetched;
         let (password, keys) = match self.accounts.get(key.user()) {
+            Some(ServerAccount { command: Some(cell), .. }) => {
+                fetched = cell.login()?;
+                server_user = &fetched.user;
+                (fetched.password.clone(), Arc::clone(&fetched.keys))
+            }
             Some(account) => (account.password.clone(), Arc::clone(&account.keys)),
             None => (Secret::new(Vec::new()), self.found.get(key.user())?.keys()),
         };
-        let mut login = self.login_as(key.user(), password, Some(key.database()));
+        let mut login = self.login_as(server_user, password, Some(key.database()));
         let machine = match key.client() {
             None => PostgresConnect::pooled(Arc::clone(&login), keys),
             Some(client) => {

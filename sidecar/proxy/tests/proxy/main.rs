@@ -8,6 +8,7 @@ mod auth_query;
 mod cases;
 mod client_tls;
 mod console;
+mod credentials;
 mod cves;
 mod departures;
 mod drivers;
@@ -23,6 +24,7 @@ mod operations;
 mod own_messages;
 mod parked;
 mod process;
+mod recipes;
 mod reloads;
 mod replication;
 mod reset_leaks;
@@ -30,11 +32,13 @@ mod server;
 mod server_behaviour;
 mod servers;
 mod stalls;
+mod stand_in;
 mod switchover;
 mod threads;
 mod topics;
 mod transactions;
 mod upgrades;
+mod watched_files;
 
 use std::process::ExitCode;
 
@@ -73,6 +77,10 @@ fn postgres() -> Vec<Trial> {
         Topic::new("console", BOTH, &console::CASES),
         Topic::new("console", SESSION, &console::OF_SESSIONS),
         Topic::new("console", TRANSACTION, &switchover::CASES),
+        Topic::new("credentials", BOTH, &credentials::CASES),
+        Topic::new("credentials", SESSION, &credentials::OF_SESSIONS),
+        Topic::new("credentials", SESSION, &recipes::CASES),
+        Topic::new("credentials", SESSION, &watched_files::CASES),
         Topic::new("faults", SESSION, &faults::CASES),
         Topic::new("faults", SESSION, &stalls::CASES),
         Topic::new("faults", SESSION, &limits::CASES),

@@ -22,7 +22,8 @@ pub(crate) const CASES: [Case; 5] = [
 ];
 
 /// Cases that also run on two threads: those of the shared pool, of its limits, of cancel requests, and of upgrades.
-pub(crate) const ALSO_ON_TWO: [&str; 25] = [
+pub(crate) const ALSO_ON_TWO: [&str; 26] = [
+    "a password that changes each second costs no client a connect",
     "a cancel request hits the right command",
     "a late cancel request hits no other client",
     "a waiting command is cancelled",

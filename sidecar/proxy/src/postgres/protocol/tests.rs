@@ -15,6 +15,7 @@ fn settings(users: &[(&str, &str)]) -> Settings {
         name: (*name).to_owned(),
         database: Some("shop".to_owned()),
         password: Secret::new(password.as_bytes().to_vec()),
+        command: None,
     };
     Settings {
         listen: vec!["unix:/x".parse().unwrap()],
@@ -32,6 +33,7 @@ fn settings(users: &[(&str, &str)]) -> Settings {
         threads: std::num::NonZeroUsize::MIN,
         limits: Limits::default(),
         console: None,
+        watch_files: std::time::Duration::ZERO,
     }
 }
 

@@ -106,6 +106,12 @@ impl Fixture {
             .expect("the login succeeds")
     }
 
+    /// The name of that account, and the server's socket.
+    pub(crate) fn control_login(&self) -> (&'static str, PathBuf) {
+        let Endpoint::Unix(path) = self.server().unix_endpoint() else { panic!("a server has a socket") };
+        (CONTROL, path)
+    }
+
     /// Creates a second account, with its password in a file.
     pub(crate) fn second_user(&self, directory: &Path) -> &'static str {
         let mut control = self.control();

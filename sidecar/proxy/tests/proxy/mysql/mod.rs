@@ -3,6 +3,7 @@
 mod authentication;
 mod cases;
 mod console;
+mod credentials;
 mod departures;
 mod drivers;
 mod errors;
@@ -64,6 +65,7 @@ fn of_server(level: &ServerLevel) -> Vec<Trial> {
         Topic::new("authentication", BOTH, &authentication::CASES),
         Topic::new("authentication", SESSION, &authentication::OF_SESSIONS),
         Topic::new("authentication", BOTH, &reloads::CASES),
+        Topic::new("credentials", BOTH, &credentials::CASES),
         Topic::new("authentication", SESSION, &limits::CASES),
         Topic::new("authentication", SESSION, &faults::CASES),
         Topic::new("console", BOTH, &console::CASES),

@@ -13,7 +13,8 @@ pub(crate) const CASES: [Case; 2] = [
 ];
 
 /// Cases that also run on two threads: those of the shared pool, of its limits, of KILL, and of upgrades.
-pub(crate) const ALSO_ON_TWO: [&str; 16] = [
+pub(crate) const ALSO_ON_TWO: [&str; 17] = [
+    "a password that changes each second costs no client a connect",
     "a KILL hits the right command",
     "a KILL among other statements hits the right command",
     "a KILL reaches clients in every state",
