@@ -4,6 +4,7 @@ use std::io;
 use std::net::Shutdown;
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
+use std::time::Duration;
 
 use ciphertoll_wire::session::Response;
 use socket2::Socket;
@@ -69,6 +70,12 @@ impl Channel {
     pub fn from_unix(stream: UnixStream) -> Result<Self, Error> {
         stream.set_nonblocking(true).map_err(Error::socket("cannot make the socket non-blocking"))?;
         Ok(Self::over(OwnedFd::from(stream).into()))
+    }
+
+    /// Ends the connection if the peer's machine acknowledges nothing for this long, whether or not anything is sent. Only
+    /// for TCP.
+    pub fn limit_silence(&self, limit: Duration) -> Result<(), Error> {
+        socket::limit_silence(&self.socket, limit)
     }
 
     /// Reads once from the socket and decrypts.

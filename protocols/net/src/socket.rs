@@ -11,7 +11,7 @@ use std::time::Duration;
 use ciphertoll_vocabulary::AddressFamily;
 use nix::sys::socket::sockopt::IpBindAddressNoPort;
 use rustix::net::{RecvFlags, SendFlags};
-use socket2::{Domain, Socket, Type};
+use socket2::{Domain, Socket, TcpKeepalive, Type};
 
 use crate::Error;
 
@@ -134,6 +134,17 @@ pub(crate) fn limit_waits(socket: &Socket, limit: Duration) -> Result<(), Error>
         .set_read_timeout(Some(limit))
         .and_then(|()| socket.set_write_timeout(Some(limit)))
         .map_err(Error::socket("cannot limit how long the socket waits"))
+}
+
+/// Keepalive probes find a peer that has vanished while nothing is sent, the user timeout one that acknowledges nothing.
+pub(crate) fn limit_silence(socket: &Socket, limit: Duration) -> Result<(), Error> {
+    const PROBES: u32 = 2;
+    let part = (limit / (PROBES + 1)).max(Duration::from_secs(1));
+    let keepalive = TcpKeepalive::new().with_time(part).with_interval(part).with_retries(PROBES);
+    socket
+        .set_tcp_keepalive(&keepalive)
+        .and_then(|()| socket.set_tcp_user_timeout(Some(limit)))
+        .map_err(Error::socket("cannot limit how long the peer may be silent"))
 }
 
 /// Binds the address but leaves the port to `connect()`: only it can choose a port that is in use toward other peers.

@@ -5,6 +5,7 @@ use std::fs::File;
 use std::io::Read;
 use std::num::{NonZeroU32, NonZeroUsize};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use ciphertoll_net::tls::{AcceptorSettings, Group, Identity};
 use ciphertoll_wire::Secret;
@@ -36,6 +37,8 @@ pub use sections::{LimitsSection, LogSection, UserSection};
 const MAX_FILE_BYTES: u64 = 1 << 20;
 /// MySQL clients offer no ALPN; a client that offers another protocol is refused.
 const MYSQL_ALPN: &[u8] = b"mysql";
+/// Resolvers are shared with other programs.
+const MIN_DNS_TIME: Duration = Duration::from_secs(1);
 /// Minimum similarity of a key that is suggested for an unknown one.
 const MIN_SIMILARITY: f64 = 0.7;
 
@@ -145,6 +148,12 @@ pub struct Config {
         help = "Check a server connection that has been idle for this long; 0 disables the check [default: 30s]"
     )]
     pub health_time: Option<HumanDuration>,
+    /// How often the names of the server's hosts are resolved again. If it is set, or if the URL names several hosts, also
+    /// while no connections are opened, and connections to addresses that a name has lost are closed when they are idle.
+    #[arg(long, value_name = "TIME", display_order = 23)]
+    #[arg(help = "How often the names of the server's hosts are resolved again [default: 5s]; if it is set, also \
+                while no connections are opened")]
+    pub dns_time: Option<HumanDuration>,
     /// Limits of size and time.
     #[command(flatten)]
     pub limits: LimitsSection,
@@ -224,6 +233,9 @@ impl Config {
         self.check_scram(server.protocol)?;
         let (users, without_password) = self.users(&server)?;
         let limits = self.limits();
+        if let Some(dns) = limits.dns.filter(|dns| *dns < MIN_DNS_TIME) {
+            return Err(ConfigError::DnsTime(dns.into()));
+        }
         if limits.warm.saturating_mul(users.len()) > limits.server_connections {
             let (warm, users, limit) = (limits.warm, users.len(), limits.server_connections);
             return Err(ConfigError::WarmUp { warm, users, limit });
@@ -258,6 +270,7 @@ impl Config {
             unix_auth: Some(unix_auth),
             warm_up: Some(limits.warm),
             health_time: Some(limits.health.into()),
+            dns_time: limits.dns.map(Into::into),
             limits: LimitsSection {
                 thread_load: self.limits.thread_load,
                 ..LimitsSection::of(&limits, server.protocol)
@@ -410,6 +423,7 @@ impl Config {
             idle: time(value.idle_time, default.idle),
             age: time(value.max_age, default.age),
             health: time(self.health_time, default.health),
+            dns: self.dns_time.map(HumanDuration::duration),
             drain: time(value.drain_time, default.drain),
             scram_iterations: value.max_scram_iterations.map_or(default.scram_iterations, NonZeroU32::get),
         }

@@ -25,6 +25,9 @@
 //!   them; `proxy::mysql::session_state`
 //! - which client gets which connection: `proxy::pool`; between workers, `proxy::engine::shared_state`,
 //!   `proxy::engine::messages`
+//! - several hosts and their roles: `proxy::hosts` decides, `proxy::engine::host_actions` carries it out; what a server
+//!   says of itself: `ask_role` in `wire::postgres::relay::internal_command` and `wire::mysql::relay`;
+//!   `docs/sidecar/failover.md`
 //! - which worker a client is assigned to: `proxy::engine::shared_state`
 //! - how a connection is reset and set up: `wire::postgres::relay::internal_command`,
 //!   `wire::mysql::relay::internal_command`, `wire::mysql::relay::session_restore`
@@ -48,6 +51,7 @@ mod config;
 mod duration;
 mod engine;
 mod fingerprint;
+mod hosts;
 mod inheritance;
 mod log;
 mod login_names;
@@ -62,6 +66,7 @@ mod protocol;
 mod random;
 mod refusal;
 mod reloader;
+mod resolver;
 mod settings;
 mod slab;
 mod status;
@@ -77,6 +82,7 @@ pub use config::{
 pub use duration::{DurationError, HumanDuration};
 pub use engine::{ControlHandle, Health, NoAnswer, PreparedSettings, SignalTask, Workers};
 pub use fingerprint::Fingerprint;
+pub use hosts::{HostSummary, LoadBalance, TargetSession};
 pub use inheritance::Inheritance;
 pub use log::{Format, Level, Log};
 pub use metrics::{Counter, LabelledCounter, Metrics, WaitHistogram};

@@ -252,7 +252,7 @@ fn announce<P: Protocol>(resolved: &Resolved, workers: &Workers<P>) {
             ListenAddress::Tcp(address) => ListenAddress::Tcp(addresses.next().unwrap_or(*address)),
         };
         let fields: [(&str, &dyn std::fmt::Display); 3] =
-            [("at", &address), ("server", &settings.server.address), ("encryption", &encryption)];
+            [("at", &address), ("server", &settings.server.label()), ("encryption", &encryption)];
         log.event(Level::Info, "listening", &fields);
     }
 }

@@ -139,7 +139,7 @@ impl Metrics {
 pub(crate) const EXCLUSIVE_ACCESS: &str = "a command needs exclusive access to the database";
 
 /// Reasons in the log and their labels. Any other reason describes an unknown state of a session.
-const REASONS: [(&str, &str); 10] = [
+const REASONS: [(&str, &str); 15] = [
     ("it was idle for too long", "idle"),
     ("it is old", "age"),
     ("makes room for another database", "evicted"),
@@ -150,6 +150,11 @@ const REASONS: [(&str, &str); 10] = [
     ("it did not answer in time", "check"),
     ("it was opened with old settings", "reloaded"),
     ("the limit of server connections was lowered", "surplus"),
+    ("its server does not have the role", "role"),
+    ("another server has taken the role", "role"),
+    ("its server does not tell its role", "role"),
+    ("its server does not answer", "role"),
+    ("its address was removed", "address"),
 ];
 
 pub(crate) fn render(metrics: &Metrics, status: &Status) -> String {
@@ -257,7 +262,38 @@ fn write_servers(text: &mut Exposition, metrics: &Metrics, status: &Status) {
     text.counter("moves_total", "Server connections moved from one thread to another.", metrics.moves.get());
     // Dashboards may have it.
     text.counter("client_moves_total", "Always 0: a client stays with its thread.", 0);
+    write_hosts(text, status);
     text.counter("checks_total", "Health checks of idle server connections.", metrics.checks.get());
+}
+
+/// Nothing, if there is no choice of hosts.
+fn write_hosts(text: &mut Exposition, status: &Status) {
+    text.counter("failovers_total", "Changes from one host to another.", status.counts.failovers);
+    if status.hosts.is_empty() {
+        return;
+    }
+    text.family("host_info", "gauge", "Always 1: the role and the standing of each host.");
+    for host in &status.hosts {
+        text.sample(&[("host", &host.host), ("role", &host.role), ("standing", &host.standing)], 1);
+    }
+    text.family("host_usable", "gauge", "Whether a host can be used.");
+    for host in &status.hosts {
+        text.sample(&[("host", &host.host)], u8::from(host.standing == "usable"));
+    }
+    text.family("host_connections", "gauge", "Open server connections by host.");
+    for host in &status.hosts {
+        text.sample(&[("host", &host.host)], host.connections);
+    }
+    text.family("host_confirmed_seconds", "gauge", "Time since a host has confirmed its role.");
+    for host in &status.hosts {
+        if let Some(age) = host.confirmed_s {
+            text.sample(&[("host", &host.host)], age);
+        }
+    }
+    text.family("host_doubts_total", "counter", "Events after which a host had to confirm its role.");
+    for host in &status.hosts {
+        text.sample(&[("host", &host.host)], host.doubts);
+    }
 }
 
 fn values<const N: usize>(counters: [(&'static str, &Counter); N]) -> [(&'static str, u64); N] {

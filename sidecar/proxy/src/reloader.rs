@@ -44,8 +44,11 @@ impl<P: Protocol> Reloader<P> {
     fn apply(&self, resolved: Resolved) -> Result<Log, Box<dyn std::error::Error>> {
         let Resolved { settings, admin, log, .. } = resolved;
         let fixed = &self.started_with.settings;
-        let server = &fixed.server.address;
-        if settings.server.address != *server {
+        let (server, newer) = (&fixed.server, &settings.server);
+        let is_same = newer.hosts().eq(server.hosts())
+            && (newer.target, newer.balance) == (server.target, server.balance);
+        if !is_same {
+            let server = server.label();
             return Err(format!("the server stays {server} until the proxy is restarted").into());
         }
         for (what, same) in [

@@ -22,6 +22,26 @@ pub struct Status {
     #[serde(default)]
     pub groups: BTreeMap<String, u64>,
     pub certificates: Vec<CertificateStatus>,
+    /// If there is a choice of hosts, or a role that they must have.
+    #[serde(default)]
+    pub hosts: Vec<HostStatus>,
+}
+
+/// A host of the server.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct HostStatus {
+    pub host: String,
+    /// As the server has told it last: `read-write`, `read-only`, `standby`, `not-ready`; `unknown`, or `not-asked` if no
+    /// role is needed.
+    pub role: String,
+    /// Whether it can be used: `usable`, `doubtful`, `unfit`, `unreachable`, `superseded`, `untried`.
+    pub standing: String,
+    /// Time since it has told its role.
+    pub confirmed_s: Option<f64>,
+    pub timeline: Option<u32>,
+    /// How often it was doubted.
+    pub doubts: u64,
+    pub connections: usize,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -86,6 +106,9 @@ pub struct StatusCounters {
     pub moves: u64,
     pub reloads: u64,
     pub reloads_failed: u64,
+    /// Changes from one host to another.
+    #[serde(default)]
+    pub failovers: u64,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -100,6 +123,9 @@ impl Status {
     #[must_use]
     pub fn merge(mut self, other: Self) -> Self {
         self.clients.add(other.clients);
+        for (own, other) in self.hosts.iter_mut().zip(&other.hosts) {
+            own.connections += other.connections;
+        }
         self.threads.extend(other.threads);
         for pool in other.pools {
             match self.pools.iter_mut().find(|own| own.user == pool.user && own.database == pool.database) {
@@ -197,6 +223,11 @@ impl Display for Status {
         }
         for CertificateStatus { file, expires_unix_s } in &self.certificates {
             writeln!(out, "certificate         {file} expires {}", date(*expires_unix_s))?;
+        }
+        for host in &self.hosts {
+            let HostStatus { host, role, standing, connections, confirmed_s, .. } = host;
+            let confirmed = confirmed_s.map_or_else(String::new, |age| format!(", confirmed {age:.0} s ago"));
+            writeln!(out, "host                {host} {role}, {standing}, {connections} connections{confirmed}")?;
         }
         if self.pools.is_empty() {
             return Ok(());

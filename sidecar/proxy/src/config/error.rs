@@ -5,6 +5,7 @@ use std::path::PathBuf;
 
 use ciphertoll_wire::scram::MAX_ITERATIONS;
 
+use crate::duration::HumanDuration;
 use crate::password::PasswordError;
 use crate::settings::{ListenAddress, MAX_THREADS};
 use crate::url::UrlError;
@@ -32,6 +33,8 @@ pub enum ConfigError {
     TwoUsers(String),
     #[error("a warm-up of {warm} connections for each of {users} users exceeds the pool-size, {limit}")]
     WarmUp { warm: usize, users: usize, limit: usize },
+    #[error("dns-time cannot be {0}: it must be at least 1s")]
+    DnsTime(HumanDuration),
     #[error("listen cannot be {0}: an address that is not loopback needs tls-cert and tls-key")]
     NotLoopback(ListenAddress),
     #[error("admin cannot be {0}: status and metrics are served on loopback addresses only")]

@@ -10,6 +10,7 @@ use ciphertoll_wire::{Response, postgres, session};
 
 use super::environment::Environment;
 use super::flow::{Flow, TokenKind, token_of};
+use super::host_link::HostLink;
 use super::upkeep::Upkeep;
 use crate::log::Level;
 use crate::protocol::{
@@ -30,6 +31,8 @@ pub(super) struct ServerConnection<P: Protocol> {
     /// A cancel request was lost on its way: it may still cancel a command of the next client.
     pub(super) lost_cancel: bool,
     pub(super) upkeep: Upkeep,
+    /// `None` without a choice of hosts.
+    pub(super) link: Option<Box<HostLink>>,
     pub(super) stage: ServerStage<P>,
 }
 
@@ -147,6 +150,7 @@ impl<P: Protocol> ServerConnection<P> {
             cancels: 0,
             lost_cancel: false,
             upkeep: Upkeep::new(fingerprints, env.version, env.now),
+            link: None,
             stage: ServerStage::Connecting { connecting: None, until: env.now + env.limits.connect },
         }
     }
@@ -155,6 +159,12 @@ impl<P: Protocol> ServerConnection<P> {
         if let ServerStage::Connecting { connecting, .. } = &mut self.stage {
             *connecting = Some(Box::new(pending));
         }
+    }
+
+    /// A connect that has waited for a host begins now.
+    pub(super) fn start_connect(&mut self, pending: Connecting, env: &Environment<P>) {
+        let until = env.now + env.limits.connect;
+        self.stage = ServerStage::Connecting { connecting: Some(Box::new(pending)), until };
     }
 
     /// The connect that waits for readiness or for derived keys.

@@ -2,12 +2,14 @@
 
 use std::os::fd::OwnedFd;
 use std::sync::mpsc::Sender;
+use std::time::Duration;
 
 use super::client_tls::ClientTls;
 use super::environment::AccessRules;
 use super::upkeep::SettingsVersion;
 use crate::log::Log;
 use crate::protocol::Protocol;
+use crate::resolver::RESOLVE_INTERVAL;
 use crate::settings::{Limits, Settings, StartError};
 use crate::status::Status;
 use crate::upstream::Upstream;
@@ -57,7 +59,9 @@ impl<P: Protocol> PreparedSettings<P> {
         let tls = settings.tls.as_ref().map(ClientTls::read).transpose().map_err(StartError::Tls)?;
         let access = AccessRules { uids: settings.allowed_uids.clone(), unix_auth: settings.unix_auth, tls };
         let upstream = Upstream::new(&settings.server, settings.tls_library, &settings.groups)
-            .map_err(StartError::Tls)?;
+            .map_err(StartError::Tls)?
+            .with_dns_time(settings.limits.dns.unwrap_or(RESOLVE_INTERVAL))
+            .with_silence(if settings.server.is_watched() { settings.limits.health } else { Duration::ZERO });
         let (limits, version) = (settings.limits.clone(), SettingsVersion::new());
         Ok(Self { access, protocol, upstream, limits, log, version })
     }

@@ -11,6 +11,7 @@ use super::flow::{TokenKind, token_of};
 use super::key_deriver::KeyDeriver;
 use super::upkeep::SettingsVersion;
 use crate::client_auth::ClientAuth;
+use crate::hosts::SharedHosts;
 use crate::log::Log;
 use crate::metrics::Metrics;
 use crate::notify::Notifier;
@@ -29,6 +30,8 @@ pub(super) struct Environment<P: Protocol> {
     pub(super) log: Log,
     pub(super) access: AccessRules,
     pub(super) upstream: Upstream,
+    /// `None` without a choice of hosts.
+    pub(super) hosts: Option<Arc<SharedHosts>>,
     pub(super) services: Services,
     pub(super) reactor: Reactor,
     pub(super) spare: SpareBuffers,

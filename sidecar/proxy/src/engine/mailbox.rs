@@ -36,6 +36,8 @@ pub(super) enum WorkerMessage<P: Protocol> {
         key: Vec<u8>,
     },
     CloseUnused(Vacate),
+    /// A host can be used that could not before, or was left.
+    HostsChanged,
     /// Continue a connect: its keys are derived.
     KeysDerived(Id),
     Learn(P::Learned),

@@ -25,6 +25,8 @@ mod control_request;
 mod environment;
 mod exclusive;
 mod flow;
+mod host_actions;
+mod host_link;
 mod inspect;
 mod key_deriver;
 mod mailbox;

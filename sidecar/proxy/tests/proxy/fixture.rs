@@ -100,6 +100,10 @@ impl Fixture {
         self.server.as_ref().expect("the server is there")
     }
 
+    pub(crate) fn build(&self) -> &Build {
+        &self.build
+    }
+
     pub(crate) fn server_port(&self) -> u16 {
         match self.server().tcp_endpoint() {
             Endpoint::Tcp(address) => address.port(),

@@ -6,8 +6,10 @@
 
 mod cases;
 mod client_tls;
+mod cluster;
 mod departures;
 mod drivers;
+mod failover;
 mod fake;
 mod faults;
 mod fixture;
@@ -63,6 +65,8 @@ fn postgres() -> Vec<Trial> {
         Topic::new("faults", SESSION, &faults::CASES),
         Topic::new("faults", SESSION, &stalls::CASES),
         Topic::new("faults", SESSION, &limits::CASES),
+        Topic::new("failover", BOTH, &failover::CASES),
+        Topic::new("failover", SESSION, &failover::OF_SESSIONS),
         Topic::new("transactions", TRANSACTION, &transactions::CASES),
         Topic::new("transactions", TRANSACTION, &parked::CASES),
         Topic::new("transactions", TRANSACTION, &meanings::CASES),

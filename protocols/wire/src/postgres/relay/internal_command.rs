@@ -28,6 +28,15 @@ const CURRENT: &str = "SELECT pg_catalog.current_setting($1, true)";
 /// for the transactions of others. Without a query, this statement takes no snapshot.
 const READ_COMMITTED: &str = "SET transaction_isolation = 'read committed'";
 const TEXT_OID: u32 = 25;
+/// Whether the server is in recovery, and whether new transactions are read-only: `f off`.
+const ROLE: &str = "SELECT pg_catalog.concat(pg_catalog.pg_is_in_recovery(), ' ', \
+                    pg_catalog.current_setting('transaction_read_only'))";
+/// The timeline that a server writes, in hexadecimal digits at the start of the name of its WAL file. Some services
+/// refuse it.
+const TIMELINE: &str = "SELECT CASE WHEN pg_catalog.pg_is_in_recovery() THEN NULL \
+                        ELSE pg_catalog.pg_walfile_name(pg_catalog.pg_current_wal_lsn()) END";
+/// Digits of the timeline in that name.
+const TIMELINE_DIGITS: usize = 8;
 
 /// The name of a statement, and of a portal, that no client uses.
 pub(crate) const UNUSED_NAME: &str = "ciphertoll: none";
@@ -54,6 +63,28 @@ enum Kind {
     Ping,
     TakeOver,
     CommitProbe,
+    Role,
+}
+
+/// What a server says of itself, see [`InternalCommand::ask_role`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ReportedRole {
+    pub recovery: Recovery,
+    pub transactions: NewTransactions,
+    /// `None` in recovery, or if the server does not tell.
+    pub timeline: Option<u32>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Recovery {
+    InRecovery,
+    Ended,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum NewTransactions {
+    ReadWrite,
+    ReadOnly,
 }
 
 /// When a server commits what a `DISCARD ALL` without a `Sync` has done. Until then, an error in the next client's
@@ -238,6 +269,31 @@ impl InternalCommand {
         }
     }
 
+    /// Appends queries for the role of the server. A session that was reset stays as it was. [`Self::role`] has the
+    /// result.
+    pub fn ask_role(out: &mut Vec<u8>) -> Result<Self, Error> {
+        encode_query(out, ROLE)?;
+        encode_query(out, TIMELINE)?;
+        Ok(Self { queried: 2, ..Self::new(Kind::Role, 2) })
+    }
+
+    /// What [`Self::ask_role`] has shown; `None` for any other command, or if the server did not tell its role.
+    pub fn role(&self) -> Option<ReportedRole> {
+        if self.kind != Kind::Role {
+            return None;
+        }
+        let (recovery, transactions) = match self.values.first()?.as_deref()? {
+            b"f off" => (Recovery::Ended, NewTransactions::ReadWrite),
+            b"f on" => (Recovery::Ended, NewTransactions::ReadOnly),
+            b"t on" => (Recovery::InRecovery, NewTransactions::ReadOnly),
+            _ => return None,
+        };
+        let name = self.values.get(1).and_then(Option::as_deref);
+        let digits = name.and_then(|name| std::str::from_utf8(name.get(..TIMELINE_DIGITS)?).ok());
+        let timeline = digits.and_then(|digits| u32::from_str_radix(digits, 16).ok());
+        Some(ReportedRole { recovery, transactions, timeline })
+    }
+
     /// Sends nothing and accepts unsolicited messages.
     pub fn nothing() -> Self {
         Self::new(Kind::Nothing, 0)
@@ -264,7 +320,9 @@ impl InternalCommand {
                     if report.severity.ends_session() || matches!(self.kind, Kind::Nothing | Kind::TakeOver) {
                         return Err(report.into());
                     }
-                    if self.kind != Kind::CommitProbe {
+                    // The timeline may be refused.
+                    let is_optional = self.kind == Kind::Role && self.left == 1;
+                    if self.kind != Kind::CommitProbe && !is_optional {
                         self.refusal.get_or_insert(report.into());
                     }
                 }
@@ -295,7 +353,8 @@ impl InternalCommand {
         match (self.kind, kind) {
             (Kind::Reset, kind::COMMAND_COMPLETE)
             | (Kind::Reset | Kind::Ping, kind::EMPTY_QUERY_RESPONSE)
-            | (Kind::CommitProbe, kind::ROW_DESCRIPTION)
+            | (Kind::CommitProbe | Kind::Role, kind::ROW_DESCRIPTION)
+            | (Kind::Role, kind::COMMAND_COMPLETE)
             | (Kind::Settings, kind::DATA_ROW) => true,
             (Kind::TakeOver, kind) => matches!(
                 kind,

@@ -30,9 +30,13 @@ use crate::{
         server::{write_parameter_status, write_ready_for_query},
         sql::effects::Remains,
     },
-    relay::{Departure, Goodbye, Vacate},
+    relay::{Departure, Goodbye, RoleDoubt, Vacate},
 };
 
+/// The error of a server that accepts no writes, or of a transaction that does not (`read_only_sql_transaction`).
+const READ_ONLY: &[u8] = b"C25006\0";
+/// Enough of an error for its SQL state, which follows the severity, even if that is translated.
+const STATE_BYTES: usize = 64;
 /// A process ID in a message.
 const PROCESS_BYTES: usize = size_of::<u32>();
 
@@ -54,6 +58,7 @@ pub struct PostgresRelay {
     forwards_next: bool,
     /// Whether the server's last message was an error. If it was, a proxy need not report another one.
     error_was_last: bool,
+    role_doubt: RoleDoubt,
     own: Option<ProcessAlias>,
     /// Positions in the last bytes read where the server named the client's server process.
     named_at: Vec<usize>,
@@ -320,6 +325,10 @@ impl PostgresRelay {
         followed: Option<&mut Followed<'_>>,
     ) -> Result<ReplyAction, Error> {
         self.error_was_last = header.kind == kind::ERROR_RESPONSE;
+        if self.error_was_last && payload.windows(READ_ONLY.len()).take(STATE_BYTES).any(|part| part == READ_ONLY)
+        {
+            self.role_doubt = RoleDoubt::Raised;
+        }
         match header.kind {
             kind::PARAMETER_STATUS => {
                 let (name, value) = parse_parameter_status(payload)?;
@@ -376,7 +385,7 @@ impl PostgresRelay {
         input: &'a [u8],
         followed: Option<&Followed<'_>>,
     ) -> Result<Option<&'a [u8]>, Error> {
-        let needed_bytes = match header.kind {
+        let needed_bytes: usize = match header.kind {
             kind::READY_FOR_QUERY | kind::PARAMETER_STATUS => {
                 if header.payload_bytes > MAX_GATHERED_PAYLOAD_BYTES {
                     let (length, limit) = (header.payload_bytes, MAX_GATHERED_PAYLOAD_BYTES);
@@ -387,6 +396,10 @@ impl PostgresRelay {
             kind::NOTIFICATION_RESPONSE => header.payload_bytes.min(PROCESS_BYTES),
             _ if followed.is_some() => needed_bytes(header, &mut self.model)?,
             _ => 0,
+        };
+        let needed_bytes = match header.kind {
+            kind::ERROR_RESPONSE => needed_bytes.max(header.payload_bytes.min(STATE_BYTES)),
+            _ => needed_bytes,
         };
         Ok(input.get(message::HEADER_BYTES..message::HEADER_BYTES + needed_bytes))
     }
@@ -455,6 +468,11 @@ impl PostgresRelay {
     /// Whether the server's last message was an error: if it closes the connection now, the client knows why.
     pub fn error_was_last(&self) -> bool {
         self.error_was_last
+    }
+
+    /// Whether an error since the last call is one that a server gives which has lost its role.
+    pub fn take_role_doubt(&mut self) -> RoleDoubt {
+        std::mem::take(&mut self.role_doubt)
     }
 }
 
