@@ -201,30 +201,28 @@ impl<P: Protocol> Worker<P> {
         let now = self.env.now;
         let (verdict, news) = hosts.with(|all| all.confirm(host, epoch, role, now));
         match verdict {
-            Verdict::Usable => (link.epoch, link.phase) = (epoch, LinkPhase::InUse),
+            Verdict::SecondChoice if is_opening => {}
+            Verdict::Usable | Verdict::SecondChoice => (link.epoch, link.phase) = (epoch, LinkPhase::InUse),
             Verdict::AskAgain | Verdict::Unfit(_) => {}
         }
         self.report(&hosts, host, role, news);
+        if is_opening {
+            self.opening_confirmed(id, &verdict, is_poll);
+            return false;
+        }
+        if let Verdict::Unfit(reason) = verdict {
+            self.close_server(id, reason);
+        }
+        !matches!(verdict, Verdict::Unfit(_))
+    }
+
+    /// The server has told its role on a new connection.
+    fn opening_confirmed(&mut self, id: Id, verdict: &Verdict, is_poll: bool) {
         match verdict {
-            Verdict::Usable if is_opening && is_poll && self.close_poll(id) => false,
-            Verdict::Usable if is_opening => {
-                self.connect_done(id);
-                false
-            }
-            Verdict::Usable => true,
-            Verdict::AskAgain if is_opening => {
-                self.ask(id);
-                false
-            }
-            Verdict::AskAgain => true,
-            Verdict::Unfit(_) if is_opening => {
-                self.abandon(id);
-                false
-            }
-            Verdict::Unfit(reason) => {
-                self.close_server(id, reason);
-                false
-            }
+            Verdict::Usable if is_poll && self.close_poll(id) => {}
+            Verdict::Usable => self.connect_done(id),
+            Verdict::AskAgain => self.ask(id),
+            Verdict::SecondChoice | Verdict::Unfit(_) => self.abandon(id),
         }
     }
 

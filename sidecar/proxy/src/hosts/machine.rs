@@ -65,6 +65,8 @@ enum Attempt {
 pub(crate) enum Verdict {
     /// A client may get it.
     Usable,
+    /// A client may keep it. A new connection should be to a standby, if there is one.
+    SecondChoice,
     /// Something has happened since it was asked.
     AskAgain,
     /// It must be closed, for this reason.
@@ -172,16 +174,12 @@ impl Hosts {
         let first = |condition: &dyn Fn(usize) -> bool| order.iter().copied().find(|at| condition(*at));
         let untried = |at: usize| standing(at) == Standing::Unknown && self.hosts[at].can_be_tried(now);
         if self.target == TargetSession::PreferStandby {
-            let is_standby = |at: usize| {
-                usable(&at) && self.hosts[at].role.is_some_and(|role| role.kind == RoleKind::Standby)
-            };
-            let is_open = |at: usize| {
-                matches!(standing(at), Standing::Unknown | Standing::Doubtful) && self.hosts[at].can_be_tried(now)
-            };
-            return first(&is_standby)
-                .or_else(|| first(&is_open))
-                .or_else(|| first(&|at| usable(&at)))
-                .or_else(|| first(&|at| self.hosts[at].can_be_tried(now)));
+            let is_open = |at: usize| self.may_be_standby(at, now) && self.hosts[at].can_be_tried(now);
+            let standby = first(&|at| self.is_usable_standby(at)).or_else(|| first(&is_open));
+            if standby.is_some() || (0..self.hosts.len()).any(|at| self.may_be_standby(at, now)) {
+                return standby;
+            }
+            return first(&|at| usable(&at)).or_else(|| first(&|at| self.hosts[at].can_be_tried(now)));
         }
         if self.balance == LoadBalance::Random && !self.target.is_of_one_server() {
             let balanced = first(&|at| usable(&at) || untried(at));
@@ -191,6 +189,26 @@ impl Hosts {
         first(&|at| usable(&at))
             .or_else(|| first(&is_last))
             .or_else(|| first(&|at| self.hosts[at].can_be_tried(now)))
+    }
+
+    fn is_usable_standby(&self, at: usize) -> bool {
+        let host = &self.hosts[at];
+        host.standing == Standing::Usable && host.role.is_some_and(|role| role.kind == RoleKind::Standby)
+    }
+
+    /// Whether an attempt at this host is in progress or possible, which may find a standby.
+    fn may_be_standby(&self, at: usize, now: Instant) -> bool {
+        let host = &self.hosts[at];
+        let is_open = matches!(host.standing, Standing::Unknown | Standing::Doubtful);
+        is_open && (host.attempt == Attempt::Running || host.can_be_tried(now))
+    }
+
+    /// Whether a new connection to this primary should be one to a standby.
+    fn is_second_choice(&self, at: usize, role: ServerRole, now: Instant) -> bool {
+        let may_be_better = |other: usize| self.is_usable_standby(other) || self.may_be_standby(other, now);
+        self.target == TargetSession::PreferStandby
+            && role.kind.is_primary()
+            && (0..self.hosts.len()).any(|other| other != at && may_be_better(other))
     }
 
     fn order(&self, random: usize) -> Vec<usize> {
@@ -261,7 +279,8 @@ impl Hosts {
                 self.leave(left, now);
             }
         }
-        (Verdict::Usable, news)
+        let is_second = self.is_second_choice(at, role, now);
+        (if is_second { Verdict::SecondChoice } else { Verdict::Usable }, news)
     }
 
     /// Another host is used in place of this one.

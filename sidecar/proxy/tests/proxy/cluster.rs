@@ -116,7 +116,7 @@ impl Node {
     pub(crate) fn run(&mut self) {
         for _ in 0..ATTEMPTS {
             self.port = free_port();
-            if self.start_again() {
+            if self.start_with("") {
                 return;
             }
         }
@@ -128,23 +128,26 @@ impl Node {
         self.data.with_extension("log")
     }
 
-    /// Starts it at its port, alone: it does not wait for standbys. Returns whether it runs.
-    pub(crate) fn start_again(&self) -> bool {
-        let options = format!("-h 127.0.0.1 -p {} -c synchronous_standby_names=", self.port);
+    fn start_with(&self, options: &str) -> bool {
+        let options = format!("-h 127.0.0.1 -p {}{options}", self.port);
         let log = self.log();
         let log = log.to_str().expect("text");
         self.succeed("pg_ctl", &["-D", self.data(), "-l", log, "-o", &options, "-w", "-t", "60", "start"])
     }
 
+    /// Starts it at its port, alone: it does not wait for standbys.
+    pub(crate) fn start_again(&self) {
+        if !self.start_with(" -c synchronous_standby_names=") {
+            let log = fs::read_to_string(self.log()).unwrap_or_default();
+            panic!("the server does not start: {log}");
+        }
+    }
+
     /// From now on a commit is acknowledged when a standby has it.
     fn acknowledge_when_received(&self) {
-        assert!(self.succeed("pg_ctl", &["-D", self.data(), "-m", "fast", "-w", "stop"]));
-        let options = format!("-h 127.0.0.1 -p {} -c synchronous_standby_names=*", self.port);
-        let log = self.log();
-        let log = log.to_str().expect("text");
-        let arguments = ["-D", self.data(), "-l", log, "-o", &options, "-w", "-t", "60", "start"];
-        assert!(self.succeed("pg_ctl", &arguments), "the primary does not start");
-        let sql = "SELECT count(*) FROM pg_stat_replication WHERE sync_state IN ('sync', 'quorum')";
+        self.execute("ALTER SYSTEM SET synchronous_standby_names = '*'");
+        self.execute("SELECT pg_reload_conf()");
+        let sql = "SELECT count(*) FROM pg_stat_replication WHERE sync_state = 'sync'";
         await_that("a standby follows", || self.value(sql) != "0");
     }
 
@@ -168,6 +171,8 @@ impl Node {
         await_that("its processes have ended", || {
             !processes.iter().any(|process| is_running(*process))
         });
+        // Without it, a process that has ended and was not waited for would seem to run.
+        fs::remove_file(self.data.join("postmaster.pid")).expect("it was there");
     }
 
     /// The role that may do anything.

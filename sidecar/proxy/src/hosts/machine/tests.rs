@@ -125,10 +125,12 @@ fn a_host_that_fails_is_tried_again_after_pauses_that_grow() {
 fn standbys_are_preferred_and_a_primary_is_better_than_none() {
     let mut case = Case::of(2, TargetSession::PreferStandby);
     assert_eq!(case.choose(), Some(0));
-    assert_eq!(case.tells(0, READ_WRITE, Some(1)).0, Verdict::Usable);
+    assert_eq!(case.tells(0, READ_WRITE, Some(1)).0, Verdict::SecondChoice);
     assert_eq!(case.choose(), Some(1), "it may be a standby");
+    assert_eq!(case.choose(), None, "what it is will be known soon");
     case.fails(1);
     assert_eq!(case.choose(), Some(0));
+    assert_eq!(case.tells(0, READ_WRITE, Some(1)).0, Verdict::Usable);
     case.wait();
     assert_eq!(case.tells(1, STANDBY, None).0, Verdict::Usable);
     assert_eq!(case.choose(), Some(1));
