@@ -27,6 +27,8 @@ pub(crate) struct Node {
     programs: PathBuf,
     data: PathBuf,
     pub(crate) port: u16,
+    /// Another address that it listens at.
+    address: Option<String>,
     user: String,
     database: String,
 }
@@ -41,12 +43,19 @@ pub(crate) struct Cluster {
 impl Cluster {
     /// A primary, and standbys that have received what it acknowledges.
     pub(crate) fn start(fixture: &Fixture, standbys: usize) -> Self {
+        Self::start_at(fixture, &vec![None; standbys + 1])
+    }
+
+    /// The same for servers that also listen at other addresses of this machine.
+    pub(crate) fn start_at(fixture: &Fixture, addresses: &[Option<String>]) -> Self {
+        let standbys = addresses.len() - 1;
         let directory = tempfile::Builder::new().prefix("toll").tempdir_in("/var/tmp").expect("a directory");
         own(directory.path());
         let node = |at: usize| Node {
             programs: programs(fixture.build()),
             data: directory.path().join(format!("data{at}")),
             port: 0,
+            address: addresses[at].clone(),
             user: fixture.server().user().to_owned(),
             database: fixture.server().database().to_owned(),
         };
@@ -69,7 +78,10 @@ impl Cluster {
 
     /// A URL with the hosts of all servers.
     pub(crate) fn url(&self, options: &str) -> String {
-        let hosts: Vec<String> = self.nodes.iter().map(|node| format!("127.0.0.1:{}", node.port)).collect();
+        let host = |node: &Node| {
+            format!("{}:{}", node.address.as_deref().unwrap_or("127.0.0.1"), node.port)
+        };
+        let hosts: Vec<String> = self.nodes.iter().map(host).collect();
         let Node { user, database, .. } = &self.nodes[0];
         format!("postgres://{user}@{}/{database}?sslmode=disable{options}", hosts.join(","))
     }
@@ -103,6 +115,9 @@ impl Node {
         let file = self.data.join("postgresql.conf");
         let before = fs::read_to_string(&file).expect("the settings");
         fs::write(&file, before + settings).expect("ours to write");
+        let file = self.data.join("pg_hba.conf");
+        let before = fs::read_to_string(&file).expect("the rules");
+        fs::write(&file, before + "host all all samenet trust\n").expect("ours to write");
     }
 
     fn copy_of(&self, primary: &Self) {
@@ -129,7 +144,8 @@ impl Node {
     }
 
     fn start_with(&self, options: &str) -> bool {
-        let options = format!("-h 127.0.0.1 -p {}{options}", self.port);
+        let other = self.address.as_ref().map_or_else(String::new, |address| format!(",{address}"));
+        let options = format!("-h 127.0.0.1{other} -p {}{options}", self.port);
         let log = self.log();
         let log = log.to_str().expect("text");
         self.succeed("pg_ctl", &["-D", self.data(), "-l", log, "-o", &options, "-w", "-t", "60", "start"])

@@ -11,7 +11,7 @@ use ciphertoll_net::blocking::Client;
 use crate::cases::one;
 use crate::cluster::{Cluster, Node, free_port};
 use crate::fixture::{Fixture, Proxy};
-use crate::operations::{admin_of, await_that, get};
+use crate::operations::{await_that, json};
 use crate::{Case, say};
 
 pub(crate) const CASES: [Case; 3] = [
@@ -25,15 +25,15 @@ pub(crate) const OF_SESSIONS: [Case; 3] = [
     ("a standby that is promoted is left by clients that need a standby", left_standby),
 ];
 
-const WRITERS: usize = 16;
+pub(crate) const WRITERS: usize = 16;
 /// Rows that are enough to know that all writers are served.
 const ROWS: u64 = 20 * WRITERS as u64;
 
 /// What clients know of the rows that they have written.
 #[derive(Default)]
-struct Ledger {
+pub(crate) struct Ledger {
     acknowledged: Mutex<Vec<(usize, u64)>>,
-    count: AtomicU64,
+    pub(crate) count: AtomicU64,
     stop: AtomicBool,
     /// When the last row was acknowledged, and the longest time between two.
     last: Mutex<Option<Instant>>,
@@ -42,7 +42,7 @@ struct Ledger {
 
 impl Ledger {
     /// Writes rows with numbers of its own, each at most once, until it is told to stop.
-    fn write(&self, proxy: &Proxy, writer: usize) {
+    pub(crate) fn write(&self, proxy: &Proxy, writer: usize) {
         let mut client: Option<Client> = None;
         let mut number = 0;
         while !self.stop.load(Ordering::Acquire) {
@@ -63,13 +63,13 @@ impl Ledger {
         }
     }
 
-    fn await_more(&self, what: &str) {
+    pub(crate) fn await_more(&self, what: &str) {
         let before = self.count.load(Ordering::Acquire);
         await_that(what, || self.count.load(Ordering::Acquire) >= before + ROWS);
     }
 
     /// No acknowledged row is lost, and none is there twice.
-    fn check(&self, node: &Node) {
+    pub(crate) fn check(&self, node: &Node) {
         let rows = node.rows("SELECT writer || ' ' || number FROM numbered").expect("rows");
         let mut found = HashSet::new();
         for row in rows.into_iter().flatten().flatten() {
@@ -83,7 +83,7 @@ impl Ledger {
 }
 
 /// Stops the writers even if the case fails.
-struct Stop<'a>(&'a Ledger);
+pub(crate) struct Stop<'a>(pub(crate) &'a Ledger);
 
 impl Drop for Stop<'_> {
     fn drop(&mut self) {
@@ -244,7 +244,7 @@ fn port_of(proxy: &Proxy) -> u16 {
 }
 
 fn status(proxy: &Proxy) -> serde_json::Value {
-    serde_json::from_str(&get(admin_of(proxy), "/status").1).expect("JSON")
+    json(&proxy.process.log, "/status")
 }
 
 fn host(proxy: &Proxy, at: usize) -> serde_json::Value {

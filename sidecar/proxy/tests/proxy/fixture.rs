@@ -166,6 +166,10 @@ impl Fixture {
         self.proxy_by(&mut command, directory, port)
     }
 
+    pub(crate) fn mode_arguments(&self) -> &'static [&'static str] {
+        self.mode.arguments()
+    }
+
     /// The program, with the password in its environment.
     pub(crate) fn program(&self) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_ciphertoll-proxy"));

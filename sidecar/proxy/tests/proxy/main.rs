@@ -26,6 +26,7 @@ mod reloads;
 mod reset_leaks;
 mod server;
 mod server_behaviour;
+mod silent_link;
 mod stalls;
 mod threads;
 mod topics;
@@ -67,6 +68,7 @@ fn postgres() -> Vec<Trial> {
         Topic::new("faults", SESSION, &limits::CASES),
         Topic::new("failover", BOTH, &failover::CASES),
         Topic::new("failover", SESSION, &failover::OF_SESSIONS),
+        Topic::new("failover", BOTH, &silent_link::CASES),
         Topic::new("transactions", TRANSACTION, &transactions::CASES),
         Topic::new("transactions", TRANSACTION, &parked::CASES),
         Topic::new("transactions", TRANSACTION, &meanings::CASES),
