@@ -78,6 +78,11 @@ impl Channel {
         socket::limit_silence(&self.socket, limit)
     }
 
+    /// When the connection is closed, the kernel drops what the peer has not received, and sends nothing more.
+    pub fn discard_unsent(&self) -> Result<(), Error> {
+        self.socket.set_linger(Some(Duration::ZERO)).map_err(Error::socket("cannot set SO_LINGER"))
+    }
+
     /// Reads once from the socket and decrypts.
     pub fn receive(&mut self) -> Result<Received, Error> {
         let filled = match &mut self.session {

@@ -168,3 +168,24 @@ pub(crate) fn connect_unix(path: &Path, transport: Transport) -> Result<(Socket,
     }
     Ok((socket, Connection::Established))
 }
+
+#[cfg(test)]
+mod tests {
+    use std::net::TcpListener;
+
+    use super::*;
+
+    #[test]
+    fn a_limit_of_silence_sets_keepalive_and_the_user_timeout() {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+        let address = listener.local_addr().unwrap();
+        let (socket, _) = connect_tcp(address, Transport::BLOCKING, None).unwrap();
+        for (limit, part) in [(Duration::from_secs(15), 5), (Duration::from_millis(500), 1)] {
+            limit_silence(&socket, limit).unwrap();
+            assert!(socket.keepalive().unwrap());
+            assert_eq!(socket.tcp_keepalive_time().unwrap(), Duration::from_secs(part));
+            assert_eq!(socket.tcp_keepalive_interval().unwrap(), Duration::from_secs(part));
+            assert_eq!(socket.tcp_user_timeout().unwrap(), Some(limit));
+        }
+    }
+}

@@ -151,8 +151,10 @@ pub struct Config {
     /// How often the names of the server's hosts are resolved again. If it is set, or if the URL names several hosts, also
     /// while no connections are opened, and connections to addresses that a name has lost are closed when they are idle.
     #[arg(long, value_name = "TIME", display_order = 23)]
-    #[arg(help = "How often the names of the server's hosts are resolved again [default: 5s]; if it is set, also \
-                while no connections are opened")]
+    #[arg(
+        help = "How often the names of the server's hosts are resolved again [default: 5s]; if it is set, also \
+                while no connections are opened"
+    )]
     pub dns_time: Option<HumanDuration>,
     /// Limits of size and time.
     #[command(flatten)]
@@ -232,10 +234,7 @@ impl Config {
         let server: ServerUrl = text.parse()?;
         self.check_scram(server.protocol)?;
         let (users, without_password) = self.users(&server)?;
-        let limits = self.limits();
-        if let Some(dns) = limits.dns.filter(|dns| *dns < MIN_DNS_TIME) {
-            return Err(ConfigError::DnsTime(dns.into()));
-        }
+        let limits = self.limits()?;
         if limits.warm.saturating_mul(users.len()) > limits.server_connections {
             let (warm, users, limit) = (limits.warm, users.len(), limits.server_connections);
             return Err(ConfigError::WarmUp { warm, users, limit });
@@ -406,12 +405,16 @@ impl Config {
         Ok((users, missing))
     }
 
-    fn limits(&self) -> Limits {
+    fn limits(&self) -> Result<Limits, ConfigError> {
         let (value, default) = (&self.limits, Limits::default());
         let number = |value: Option<NonZeroUsize>, default: usize| value.map_or(default, NonZeroUsize::get);
         let time = |value: Option<HumanDuration>, default| value.map_or(default, HumanDuration::duration);
         let clients = number(value.max_clients, default.clients);
-        Limits {
+        let dns = self.dns_time.map(HumanDuration::duration);
+        if let Some(dns) = dns.filter(|dns| *dns < MIN_DNS_TIME) {
+            return Err(ConfigError::DnsTime(dns.into()));
+        }
+        Ok(Limits {
             server_connections: number(value.pool_size, default.server_connections),
             clients,
             queued: value.queue_limit.unwrap_or(clients),
@@ -423,10 +426,10 @@ impl Config {
             idle: time(value.idle_time, default.idle),
             age: time(value.max_age, default.age),
             health: time(self.health_time, default.health),
-            dns: self.dns_time.map(HumanDuration::duration),
+            dns,
             drain: time(value.drain_time, default.drain),
             scram_iterations: value.max_scram_iterations.map_or(default.scram_iterations, NonZeroU32::get),
-        }
+        })
     }
 }
 

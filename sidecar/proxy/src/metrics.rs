@@ -266,12 +266,9 @@ fn write_servers(text: &mut Exposition, metrics: &Metrics, status: &Status) {
     text.counter("checks_total", "Health checks of idle server connections.", metrics.checks.get());
 }
 
-/// Nothing, if there is no choice of hosts.
+/// There are no samples of hosts if there is no choice of them.
 fn write_hosts(text: &mut Exposition, status: &Status) {
     text.counter("failovers_total", "Changes from one host to another.", status.counts.failovers);
-    if status.hosts.is_empty() {
-        return;
-    }
     text.family("host_info", "gauge", "Always 1: the role and the standing of each host.");
     for host in &status.hosts {
         text.sample(&[("host", &host.host), ("role", &host.role), ("standing", &host.standing)], 1);

@@ -124,9 +124,9 @@ fn from_pgpass(file: &[u8], url: &ServerUrl) -> Option<Vec<u8>> {
     let database = url.database.as_deref().unwrap_or(&url.user);
     let user = &url.user;
     // A cluster has one password: that of the first host that has one.
-    url.hosts().map(server).find_map(|server| {
-        password_file::find_password(file, &PasswordQuery { server, database, user })
-    })
+    url.hosts()
+        .map(server)
+        .find_map(|server| password_file::find_password(file, &PasswordQuery { server, database, user }))
 }
 
 #[cfg(test)]

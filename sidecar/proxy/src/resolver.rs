@@ -109,7 +109,8 @@ mod tests {
     #[test]
     fn an_address_is_lost_only_if_others_were_found() {
         let found = FoundAddresses::default();
-        let [one, two]: [SocketAddr; 2] = ["192.0.2.1:5432", "192.0.2.2:5432"].map(|text| text.parse().unwrap());
+        let [one, two]: [SocketAddr; 2] =
+            ["192.0.2.1:5432", "192.0.2.2:5432"].map(|text| text.parse().unwrap());
         let changes = || found.changes.load(Ordering::Acquire);
         found.replace(Ok(vec![one, two]));
         assert_eq!(changes(), 1);

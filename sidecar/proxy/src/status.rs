@@ -34,7 +34,8 @@ pub struct HostStatus {
     /// As the server has told it last: `read-write`, `read-only`, `standby`, `not-ready`; `unknown`, or `not-asked` if no
     /// role is needed.
     pub role: String,
-    /// Whether it can be used: `usable`, `doubtful`, `unfit`, `unreachable`, `superseded`, `untried`.
+    /// Whether it can be used: `usable`, `doubtful`, `unfit`, `unreachable`, `left`, `superseded`,
+    /// `untried`.
     pub standing: String,
     /// Time since it has told its role.
     pub confirmed_s: Option<f64>,
@@ -227,7 +228,10 @@ impl Display for Status {
         for host in &self.hosts {
             let HostStatus { host, role, standing, connections, confirmed_s, .. } = host;
             let confirmed = confirmed_s.map_or_else(String::new, |age| format!(", confirmed {age:.0} s ago"));
-            writeln!(out, "host                {host} {role}, {standing}, {connections} connections{confirmed}")?;
+            writeln!(
+                out,
+                "host                {host} {role}, {standing}, {connections} connections{confirmed}"
+            )?;
         }
         if self.pools.is_empty() {
             return Ok(());

@@ -102,7 +102,11 @@ impl Upstream {
     }
 
     /// Begins a connect to one of several hosts.
-    pub(crate) fn open_at(&mut self, host: usize, plan: ConnectPlan) -> Result<(Connecting, OpenedAt), Error> {
+    pub(crate) fn open_at(
+        &mut self,
+        host: usize,
+        plan: ConnectPlan,
+    ) -> Result<(Connecting, OpenedAt), Error> {
         let silence = self.silence;
         let Some(host) = self.host(host) else { return Err(Error::Closed) };
         let at = OpenedAt { address: host.addresses.next()?, changes: host.addresses.changes() };

@@ -10,7 +10,7 @@ use ciphertoll_wire::{Response, postgres, session};
 
 use super::environment::Environment;
 use super::flow::{Flow, TokenKind, token_of};
-use super::host_link::HostLink;
+use super::host_link::{HostLink, LinkPurpose};
 use super::upkeep::Upkeep;
 use crate::log::Level;
 use crate::protocol::{
@@ -206,7 +206,8 @@ impl<P: Protocol> ServerConnection<P> {
             ("group", &group),
             ("auth", &login_info.1),
         ];
-        env.log.event(Level::Info, "server-connected", &fields);
+        let is_poll = self.link.as_ref().is_some_and(|link| link.purpose == LinkPurpose::Poll);
+        env.log.event(if is_poll { Level::Debug } else { Level::Info }, "server-connected", &fields);
         let Some(state) = env.protocol.backend_state(&self.key, info) else {
             let reason = "the server speaks another protocol";
             return Err(postgres::Error::Protocol { message: "end of the login", reason }.into());

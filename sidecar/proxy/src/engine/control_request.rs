@@ -61,8 +61,13 @@ impl<P: Protocol> PreparedSettings<P> {
         let upstream = Upstream::new(&settings.server, settings.tls_library, &settings.groups)
             .map_err(StartError::Tls)?
             .with_dns_time(settings.limits.dns.unwrap_or(RESOLVE_INTERVAL))
-            .with_silence(if settings.server.is_watched() { settings.limits.health } else { Duration::ZERO });
+            .with_silence(silence_limit(settings));
         let (limits, version) = (settings.limits.clone(), SettingsVersion::new());
         Ok(Self { access, protocol, upstream, limits, log, version })
     }
+}
+
+/// A link that goes silent is left within `health-time`: half of it passes until that is certain.
+fn silence_limit(settings: &Settings) -> Duration {
+    if settings.server.is_watched() { settings.limits.health / 2 } else { Duration::ZERO }
 }

@@ -67,10 +67,10 @@ impl<P: Protocol> Worker<P> {
     fn dial(&mut self, id: Id, host: usize) -> Result<(), Error> {
         let Some(hosts) = self.env.hosts.clone() else { return Err(Error::Closed) };
         let Some(server) = self.servers.get_mut(id) else { return Err(Error::Closed) };
-        let plan = self.env.protocol.connect_plan(&server.key).ok_or(Error::Closed)?;
         if let Some(link) = &mut server.link {
             (link.host, link.epoch) = (Some(host), hosts.epoch(host));
         }
+        let plan = self.env.protocol.connect_plan(&server.key).ok_or(Error::Closed)?;
         let (mut connecting, at) = self.env.upstream.open_at(host, plan)?;
         self.env.register(connecting.channel(), TokenKind::Server, id.index, WatchedEvents::Both)?;
         if let Some(link) = &mut server.link {
@@ -124,15 +124,9 @@ impl<P: Protocol> Worker<P> {
 
     /// A connect has not led to a connection.
     fn search_again(&mut self, key: &P::Key, purpose: LinkPurpose, since: Instant) {
-        match purpose {
-            LinkPurpose::Clients => self.search(key, since),
-            LinkPurpose::Poll => {
-                self.pool.with(|pool| {
-                    pool.opened(key);
-                    pool.closed(key, None);
-                });
-                self.agenda.check_unserved = true;
-            }
+        // The pool does not count the others.
+        if purpose == LinkPurpose::Clients {
+            self.search(key, since);
         }
     }
 
@@ -149,7 +143,9 @@ impl<P: Protocol> Worker<P> {
     pub(super) fn confirm_first(&mut self, id: Id) -> bool {
         let Some(hosts) = self.env.hosts.clone() else { return false };
         let now = self.env.now;
-        let Some(link) = self.link_mut(id).filter(|link| link.phase == LinkPhase::Opening) else { return false };
+        let Some(link) = self.link_mut(id).filter(|link| link.phase == LinkPhase::Opening) else {
+            return false;
+        };
         let Some(host) = link.host else { return false };
         if hosts.target() != TargetSession::Any {
             self.ask(id);
@@ -226,10 +222,11 @@ impl<P: Protocol> Worker<P> {
         }
     }
 
-    /// Closes a connection that has shown the role of its host, unless a client waits for one. Returns whether it did.
+    /// Closes a connection that has shown the role of its host, unless a client waits for one and there is room. Returns
+    /// whether it did.
     fn close_poll(&mut self, id: Id) -> bool {
         let Some(key) = self.servers.get(id).map(|server| server.key.clone()) else { return false };
-        let is_needed = self.pool.read(|pool| pool.has_waiting(&key));
+        let is_needed = self.pool.with(|pool| pool.has_waiting(&key) && pool.open_in_advance(&key));
         if !is_needed {
             self.abandon(id);
         }
@@ -303,7 +300,8 @@ impl<P: Protocol> Worker<P> {
     fn report(&mut self, hosts: &Arc<SharedHosts>, host: usize, role: ServerRole, news: News) {
         let label = hosts.label(host);
         if news.is_new_role && role.kind != RoleKind::NotAsked {
-            let timeline = role.timeline.map_or_else(|| "unknown".to_owned(), |timeline| timeline.to_string());
+            let timeline =
+                role.timeline.map_or_else(|| "unknown".to_owned(), |timeline| timeline.to_string());
             let fields: [(&str, &dyn std::fmt::Display); 3] =
                 [("host", &label), ("role", &role.kind.label()), ("timeline", &timeline)];
             self.env.log.event(Level::Info, "host-role", &fields);
@@ -329,17 +327,36 @@ impl<P: Protocol> Worker<P> {
         for id in self.servers.ids() {
             if self.is_searching(id) {
                 self.seek(id);
+            } else if self.waits_for_another(&hosts, id) {
+                if let Some(key) = self.servers.get(id).map(|server| server.key.clone()) {
+                    let waited = self.link(id).map(|link| self.env.now.duration_since(link.since));
+                    let seconds = waited.unwrap_or_default().as_secs();
+                    self.search_on(&key, Some(id), &Error::TimedOut { seconds });
+                }
             } else if let Some(host) = self.link(id).and_then(|link| link.host)
                 && let Some(client) = self.servers.open(id).and_then(Backend::client)
                 && hosts.with(|all| all.is_left(host))
             {
-                self.cut_session(client);
+                self.cut_session(client, id);
             }
         }
     }
 
+    /// Whether a connect for clients has not got an answer from its host, while another one can be used.
+    fn waits_for_another(&self, hosts: &SharedHosts, id: Id) -> bool {
+        let Some((server, link)) = self.servers.get(id).zip(self.link(id)) else { return false };
+        let is_connecting = matches!(server.stage, ServerStage::Connecting { .. });
+        is_connecting
+            && link.purpose == LinkPurpose::Clients
+            && link.host.is_some_and(|host| hosts.with(|all| !all.is_usable(host) && !all.is_searching()))
+    }
+
     /// Ends the session of a client on a server whose successor has taken its role: its writes would be lost.
-    fn cut_session(&mut self, client: Id) {
+    fn cut_session(&mut self, client: Id, server: Id) {
+        if let Some(backend) = self.servers.open(server) {
+            // A command that is still on its way must not arrive later. Unix sockets have nothing on its way.
+            let _ = backend.channel.discard_unsent();
+        }
         let message = "another server has taken the role of the one that this session used";
         let can_send_error = self
             .served_client(client)
@@ -398,9 +415,10 @@ impl<P: Protocol> Worker<P> {
             return None;
         }
         let is_opening = |server: &&ServerConnection<P>| {
-            server.link.as_ref().is_some_and(|link| {
-                link.phase == LinkPhase::Opening && link.purpose == LinkPurpose::Clients
-            })
+            server
+                .link
+                .as_ref()
+                .is_some_and(|link| link.phase == LinkPhase::Opening && link.purpose == LinkPurpose::Clients)
         };
         self.servers.values().find(is_opening).map(|server| server.key.clone())
     }
@@ -430,7 +448,6 @@ impl<P: Protocol> Worker<P> {
 
     /// A connection in addition to those of the pool: it is closed if no client waits for it.
     fn probe(&mut self, key: &P::Key, host: usize) {
-        self.pool.with(|pool| pool.open_unconditionally(key));
         let id = self.insert_linked(key, LinkPurpose::Poll, self.env.now);
         if let Err(error) = self.dial(id, host) {
             self.connect_failed(key, Some(id), &error);

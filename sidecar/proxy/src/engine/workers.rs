@@ -83,7 +83,7 @@ impl<P: Protocol> Workers<P> {
             let (prepared, services) = (prepared.clone(), services.clone());
             let parts = (reactor, Acceptor::new(listeners), tokens);
             let mut worker = Worker::new(parts, shared, pool, prepared, settings, services);
-            worker.env.hosts = hosts.clone();
+            worker.env.hosts.clone_from(&hosts);
             workers.push(worker);
         }
         let mut first = workers.remove(0);

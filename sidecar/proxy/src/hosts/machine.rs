@@ -14,7 +14,7 @@ const ATTEMPTS_PER_PAUSE: u32 = 32;
 pub(crate) struct Hosts {
     target: TargetSession,
     balance: LoadBalance,
-    hosts: Vec<Host>,
+    all: Vec<Host>,
     /// The last host that was used, if only one may be.
     current: Option<usize>,
     /// The highest timeline that a server has been confirmed to write.
@@ -49,6 +49,8 @@ enum Standing {
     Unfit,
     /// It does not answer.
     Silent,
+    /// Another server was used in its place. It has not answered since.
+    Left,
     /// It says that it has the role, and another server has it.
     Superseded,
 }
@@ -140,12 +142,12 @@ impl Host {
 
 impl Hosts {
     pub(crate) fn new(count: usize, target: TargetSession, balance: LoadBalance) -> Self {
-        let hosts = (0..count).map(|_| Host::new()).collect();
-        Self { target, balance, hosts, current: None, timeline: None, failovers: 0 }
+        let all = (0..count).map(|_| Host::new()).collect();
+        Self { target, balance, all, current: None, timeline: None, failovers: 0 }
     }
 
     pub(crate) fn epochs(&self) -> impl Iterator<Item = u64> {
-        self.hosts.iter().map(|host| host.epoch)
+        self.all.iter().map(|host| host.epoch)
     }
 
     pub(crate) fn failovers(&self) -> u64 {
@@ -155,7 +157,7 @@ impl Hosts {
     /// The host of the next connect, which begins now; `None` if clients must wait. `random` is any number.
     pub(crate) fn choose(&mut self, now: Instant, random: usize) -> Option<usize> {
         let found = self.find(now, random)?;
-        let host = &mut self.hosts[found];
+        let host = &mut self.all[found];
         host.tried = Some(now);
         if host.standing != Standing::Usable {
             host.attempt = Attempt::Running;
@@ -165,40 +167,40 @@ impl Hosts {
 
     fn find(&self, now: Instant, random: usize) -> Option<usize> {
         // There is no choice, and no role to wait for.
-        if self.hosts.len() == 1 && self.target == TargetSession::Any {
+        if self.all.len() == 1 && self.target == TargetSession::Any {
             return Some(0);
         }
         let order = self.order(random);
-        let usable = |at: &usize| self.hosts[*at].standing == Standing::Usable;
-        let standing = |at: usize| self.hosts[at].standing;
+        let usable = |at: &usize| self.all[*at].standing == Standing::Usable;
+        let standing = |at: usize| self.all[at].standing;
         let first = |condition: &dyn Fn(usize) -> bool| order.iter().copied().find(|at| condition(*at));
-        let untried = |at: usize| standing(at) == Standing::Unknown && self.hosts[at].can_be_tried(now);
+        let untried = |at: usize| standing(at) == Standing::Unknown && self.all[at].can_be_tried(now);
         if self.target == TargetSession::PreferStandby {
-            let is_open = |at: usize| self.may_be_standby(at, now) && self.hosts[at].can_be_tried(now);
+            let is_open = |at: usize| self.may_be_standby(at, now) && self.all[at].can_be_tried(now);
             let standby = first(&|at| self.is_usable_standby(at)).or_else(|| first(&is_open));
-            if standby.is_some() || (0..self.hosts.len()).any(|at| self.may_be_standby(at, now)) {
+            if standby.is_some() || (0..self.all.len()).any(|at| self.may_be_standby(at, now)) {
                 return standby;
             }
-            return first(&|at| usable(&at)).or_else(|| first(&|at| self.hosts[at].can_be_tried(now)));
+            return first(&|at| usable(&at)).or_else(|| first(&|at| self.all[at].can_be_tried(now)));
         }
         if self.balance == LoadBalance::Random && !self.target.is_of_one_server() {
             let balanced = first(&|at| usable(&at) || untried(at));
-            return balanced.or_else(|| first(&|at| self.hosts[at].can_be_tried(now)));
+            return balanced.or_else(|| first(&|at| self.all[at].can_be_tried(now)));
         }
-        let is_last = |at: usize| self.current == Some(at) && self.hosts[at].can_be_tried(now);
+        let is_last = |at: usize| self.current == Some(at) && self.all[at].can_be_tried(now);
         first(&|at| usable(&at))
             .or_else(|| first(&is_last))
-            .or_else(|| first(&|at| self.hosts[at].can_be_tried(now)))
+            .or_else(|| first(&|at| self.all[at].can_be_tried(now)))
     }
 
     fn is_usable_standby(&self, at: usize) -> bool {
-        let host = &self.hosts[at];
+        let host = &self.all[at];
         host.standing == Standing::Usable && host.role.is_some_and(|role| role.kind == RoleKind::Standby)
     }
 
     /// Whether an attempt at this host is in progress or possible, which may find a standby.
     fn may_be_standby(&self, at: usize, now: Instant) -> bool {
-        let host = &self.hosts[at];
+        let host = &self.all[at];
         let is_open = matches!(host.standing, Standing::Unknown | Standing::Doubtful);
         is_open && (host.attempt == Attempt::Running || host.can_be_tried(now))
     }
@@ -208,11 +210,11 @@ impl Hosts {
         let may_be_better = |other: usize| self.is_usable_standby(other) || self.may_be_standby(other, now);
         self.target == TargetSession::PreferStandby
             && role.kind.is_primary()
-            && (0..self.hosts.len()).any(|other| other != at && may_be_better(other))
+            && (0..self.all.len()).any(|other| other != at && may_be_better(other))
     }
 
     fn order(&self, random: usize) -> Vec<usize> {
-        let mut order: Vec<usize> = (0..self.hosts.len()).collect();
+        let mut order: Vec<usize> = (0..self.all.len()).collect();
         if self.balance == LoadBalance::Random {
             // Each permutation of the hosts that are left, as in a shuffle.
             let mut random = random;
@@ -226,18 +228,18 @@ impl Hosts {
 
     /// Whether no host is known to be usable.
     pub(crate) fn is_searching(&self) -> bool {
-        !self.hosts.iter().any(|host| host.standing == Standing::Usable)
+        !self.all.iter().any(|host| host.standing == Standing::Usable)
     }
 
     /// A host whose role was not confirmed for this long. Its connect begins now.
     pub(crate) fn poll(&mut self, now: Instant, interval: Duration) -> Option<usize> {
-        let is_due = |moment: Option<Instant>| {
-            moment.is_none_or(|moment| now.duration_since(moment) >= interval)
-        };
-        let found = self.hosts.iter().position(|host| {
-            host.attempt == Attempt::None && is_due(host.tried) && is_due(host.confirmed)
-        })?;
-        let host = &mut self.hosts[found];
+        let is_due =
+            |moment: Option<Instant>| moment.is_none_or(|moment| now.duration_since(moment) >= interval);
+        let found = self
+            .all
+            .iter()
+            .position(|host| host.attempt == Attempt::None && is_due(host.tried) && is_due(host.confirmed))?;
+        let host = &mut self.all[found];
         host.tried = Some(now);
         host.attempt = Attempt::Running;
         Some(found)
@@ -251,33 +253,33 @@ impl Hosts {
         role: ServerRole,
         now: Instant,
     ) -> (Verdict, News) {
-        self.hosts[at].attempt = Attempt::None;
-        if self.hosts[at].epoch != epoch {
+        self.all[at].attempt = Attempt::None;
+        if self.all[at].epoch != epoch {
             return (Verdict::AskAgain, News::default());
         }
-        let is_new_role = self.hosts[at].role.map(|role| role.kind) != Some(role.kind);
+        let is_new_role = self.all[at].role.map(|role| role.kind) != Some(role.kind);
         let mut news = News { is_new_role, ..News::default() };
-        let host = &mut self.hosts[at];
+        let host = &mut self.all[at];
         (host.role, host.confirmed, host.reason) = (Some(role), Some(now), None);
         if !self.target.accepts(role.kind) {
             host.missed(Standing::Unfit, now);
             return (Verdict::Unfit(NOT_IN_ROLE), news);
         }
         if self.is_superseded(at, role) {
-            news.is_rival = self.hosts[at].standing != Standing::Superseded;
-            self.hosts[at].missed(Standing::Superseded, now);
+            news.is_rival = self.all[at].standing != Standing::Superseded;
+            self.all[at].missed(Standing::Superseded, now);
             return (Verdict::Unfit(SUPERSEDED), news);
         }
-        let host = &mut self.hosts[at];
+        let host = &mut self.all[at];
         news.is_found = host.standing != Standing::Usable;
         (host.standing, host.misses, host.retry) = (Standing::Usable, 0, None);
         self.timeline = self.timeline.max(role.timeline);
-        if self.target.is_of_one_server() && self.current != Some(at) {
-            if let Some(left) = self.current.replace(at) {
-                self.failovers += 1;
-                news.left = Some(left);
-                self.leave(left, now);
-            }
+        if self.target.is_of_one_server() {
+            news.left = self.current.replace(at).filter(|left| *left != at);
+        }
+        if let Some(left) = news.left {
+            self.failovers += 1;
+            self.leave(left, now);
         }
         let is_second = self.is_second_choice(at, role, now);
         (if is_second { Verdict::SecondChoice } else { Verdict::Usable }, news)
@@ -285,9 +287,9 @@ impl Hosts {
 
     /// Another host is used in place of this one.
     fn leave(&mut self, at: usize, now: Instant) {
-        let host = &mut self.hosts[at];
-        if matches!(host.standing, Standing::Usable | Standing::Doubtful) {
-            host.missed(Standing::Superseded, now);
+        let host = &mut self.all[at];
+        if host.standing != Standing::Unfit {
+            host.missed(Standing::Left, now);
         }
     }
 
@@ -301,13 +303,13 @@ impl Hosts {
         if has_timelines && role.timeline != self.timeline {
             return role.timeline < self.timeline;
         }
-        self.current.is_some_and(|current| current != at && self.hosts[current].standing == Standing::Usable)
+        self.current.is_some_and(|current| current != at && self.all[current].standing == Standing::Usable)
     }
 
     /// A connect has failed: other hosts are tried first. Open connections are asked again before they are used.
     /// Returns whether that is new.
     pub(crate) fn failed(&mut self, at: usize, reason: String, now: Instant) -> bool {
-        let host = &mut self.hosts[at];
+        let host = &mut self.all[at];
         let was_usable = matches!(host.standing, Standing::Usable | Standing::Doubtful);
         host.missed(if was_usable { Standing::Doubtful } else { Standing::Silent }, now);
         let is_new = host.reason.as_ref() != Some(&reason);
@@ -317,7 +319,7 @@ impl Hosts {
 
     /// An open connection of this epoch does not answer: none of them is used any more.
     pub(crate) fn fell_silent(&mut self, at: usize, epoch: u64, now: Instant) {
-        let host = &mut self.hosts[at];
+        let host = &mut self.all[at];
         if host.epoch == epoch {
             host.missed(Standing::Silent, now);
             host.reason = Some("it does not answer".to_owned());
@@ -326,7 +328,7 @@ impl Hosts {
 
     /// The server has answered a connect, but refuses this login.
     pub(crate) fn refused(&mut self, at: usize, now: Instant) {
-        let host = &mut self.hosts[at];
+        let host = &mut self.all[at];
         if host.standing == Standing::Usable {
             host.attempt = Attempt::None;
         } else {
@@ -337,7 +339,7 @@ impl Hosts {
 
     /// Something on a connection of this epoch may mean that the server has lost its role. Returns whether that is new.
     pub(crate) fn doubt(&mut self, at: usize, epoch: u64) -> bool {
-        let host = &mut self.hosts[at];
+        let host = &mut self.all[at];
         let is_new = host.epoch == epoch && host.standing == Standing::Usable;
         if is_new {
             host.epoch += 1;
@@ -349,29 +351,33 @@ impl Hosts {
 
     /// Why a connection of this host cannot be used, whatever it answers.
     pub(crate) fn unusable_reason(&self, at: usize) -> Option<&'static str> {
-        match self.hosts[at].standing {
+        match self.all[at].standing {
             Standing::Unknown | Standing::Usable | Standing::Doubtful => None,
             Standing::Silent => Some("its server does not answer"),
             Standing::Unfit => Some(NOT_IN_ROLE),
-            Standing::Superseded => Some(SUPERSEDED),
+            Standing::Left | Standing::Superseded => Some(SUPERSEDED),
         }
+    }
+
+    pub(crate) fn is_usable(&self, at: usize) -> bool {
+        self.all[at].standing == Standing::Usable
     }
 
     /// Whether another server has taken the role of this one.
     pub(crate) fn is_left(&self, at: usize) -> bool {
-        self.hosts[at].standing == Standing::Superseded
+        matches!(self.all[at].standing, Standing::Left | Standing::Superseded)
     }
 
     pub(crate) fn epoch(&self, at: usize) -> u64 {
-        self.hosts[at].epoch
+        self.all[at].epoch
     }
 
     pub(crate) fn role(&self, at: usize) -> Option<ServerRole> {
-        self.hosts[at].role
+        self.all[at].role
     }
 
     pub(crate) fn summaries(&self) -> impl Iterator<Item = HostSummary> {
-        self.hosts.iter().map(|host| HostSummary {
+        self.all.iter().map(|host| HostSummary {
             role: host.role.map_or("unknown", |role| role.kind.label()),
             standing: match host.standing {
                 Standing::Unknown => "untried",
@@ -379,6 +385,7 @@ impl Hosts {
                 Standing::Doubtful => "doubtful",
                 Standing::Unfit => "unfit",
                 Standing::Silent => "unreachable",
+                Standing::Left => "left",
                 Standing::Superseded => "superseded",
             },
             confirmed: host.confirmed,

@@ -60,14 +60,8 @@ impl RoleKind {
 }
 
 impl TargetSession {
-    pub const ALL: [Self; 6] = [
-        Self::Any,
-        Self::ReadWrite,
-        Self::ReadOnly,
-        Self::Primary,
-        Self::Standby,
-        Self::PreferStandby,
-    ];
+    pub const ALL: [Self; 6] =
+        [Self::Any, Self::ReadWrite, Self::ReadOnly, Self::Primary, Self::Standby, Self::PreferStandby];
 
     pub fn label(self) -> &'static str {
         match self {

@@ -5,9 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use ciphertoll_wire::mysql::command::encode_quit;
 use ciphertoll_wire::mysql::greeting_template::GreetingTemplate;
-use ciphertoll_wire::mysql::relay::{
-    Diagnostics, InternalCommand, OpenState, ReportedRole, ResetOutcome,
-};
+use ciphertoll_wire::mysql::relay::{Diagnostics, InternalCommand, OpenState, ReportedRole, ResetOutcome};
 use ciphertoll_wire::mysql::sql::Remains;
 use ciphertoll_wire::mysql::ssl_request::UTF8MB4;
 use ciphertoll_wire::mysql::{
@@ -343,7 +341,11 @@ impl Protocol for MySql {
         Ok(InternalCommand::ping(backend.capabilities, to_server))
     }
 
-    fn ask_role(&self, backend: &mut BackendState, to_server: &mut Vec<u8>) -> SessionResult<InternalCommand> {
+    fn ask_role(
+        &self,
+        backend: &mut BackendState,
+        to_server: &mut Vec<u8>,
+    ) -> SessionResult<InternalCommand> {
         Ok(InternalCommand::ask_role(backend.capabilities, to_server)?)
     }
 

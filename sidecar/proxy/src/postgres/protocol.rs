@@ -4,9 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use ciphertoll_wire::postgres::command::encode_terminate;
-use ciphertoll_wire::postgres::relay::{
-    InternalCommand, NewTransactions, Recovery, ReportedRole, TimeLimit,
-};
+use ciphertoll_wire::postgres::relay::{InternalCommand, NewTransactions, Recovery, ReportedRole, TimeLimit};
 use ciphertoll_wire::postgres::sql::Remains;
 use ciphertoll_wire::postgres::{
     ChannelBinding, Parameters, PostgresConnect, PostgresLogin, PostgresTlsMode, TransactionStatus,

@@ -62,7 +62,10 @@ impl Cluster {
         let mut primary = node(0);
         primary.initialise();
         primary.run();
-        primary.control("postgres").execute(&format!("CREATE DATABASE {}", primary.database)).expect("a database");
+        primary
+            .control("postgres")
+            .execute(&format!("CREATE DATABASE {}", primary.database))
+            .expect("a database");
         let mut nodes = vec![primary];
         for at in 1..=standbys {
             let mut standby = node(at);
@@ -78,9 +81,7 @@ impl Cluster {
 
     /// A URL with the hosts of all servers.
     pub(crate) fn url(&self, options: &str) -> String {
-        let host = |node: &Node| {
-            format!("{}:{}", node.address.as_deref().unwrap_or("127.0.0.1"), node.port)
-        };
+        let host = |node: &Node| format!("{}:{}", node.address.as_deref().unwrap_or("127.0.0.1"), node.port);
         let hosts: Vec<String> = self.nodes.iter().map(host).collect();
         let Node { user, database, .. } = &self.nodes[0];
         format!("postgres://{user}@{}/{database}?sslmode=disable{options}", hosts.join(","))
@@ -184,9 +185,7 @@ impl Node {
             // It may have ended with the first one.
             let _ = kill(Pid::from_raw(*process), Signal::SIGKILL);
         }
-        await_that("its processes have ended", || {
-            !processes.iter().any(|process| is_running(*process))
-        });
+        await_that("its processes have ended", || !processes.iter().any(|process| is_running(*process)));
         // Without it, a process that has ended and was not waited for would seem to run.
         fs::remove_file(self.data.join("postmaster.pid")).expect("it was there");
     }

@@ -7,11 +7,12 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use ciphertoll_net::blocking::Client;
+use nix::sys::signal::Signal;
 
 use crate::cases::one;
 use crate::cluster::{Cluster, Node, free_port};
 use crate::fixture::{Fixture, Proxy};
-use crate::operations::{await_that, json};
+use crate::operations::{await_that, json, settings};
 use crate::{Case, say};
 
 pub(crate) const CASES: [Case; 3] = [
@@ -19,7 +20,8 @@ pub(crate) const CASES: [Case; 3] = [
     ("clients wait while no host has the role, and are told which hosts were tried", waits),
     ("a server that has become read-only is left, and an error of the client's own is no reason", read_only),
 ];
-pub(crate) const OF_SESSIONS: [Case; 3] = [
+pub(crate) const OF_SESSIONS: [Case; 4] = [
+    ("a reload changes neither the hosts nor the role", reloaded),
     ("each role of libpq leads to a host that has it", roles),
     ("hosts in random order are all used", random_order),
     ("a standby that is promoted is left by clients that need a standby", left_standby),
@@ -77,7 +79,8 @@ impl Ledger {
             assert!(found.insert(row.clone()), "{row} was written twice");
         }
         let acknowledged = self.acknowledged.lock().expect("no panic");
-        let lost = acknowledged.iter().find(|(writer, number)| !found.contains(&format!("{writer} {number}")));
+        let lost =
+            acknowledged.iter().find(|(writer, number)| !found.contains(&format!("{writer} {number}")));
         assert_eq!(lost, None, "a row that was acknowledged is lost");
     }
 }
@@ -136,10 +139,14 @@ fn waits(fixture: &mut Fixture) {
     let impatient = proxy_to(fixture, &cluster, "primary", &["--queue-time", "500ms"]);
     assert_eq!(port_of(&proxy), old.port);
     old.kill();
-    let told = impatient.try_client().and_then(|mut client| client.query("SELECT 1")).expect_err("no primary");
+    let told =
+        impatient.try_client().and_then(|mut client| client.query("SELECT 1")).expect_err("no primary");
     let told = told.to_string();
     let names_hosts = |node: &Node| told.contains(&format!("127.0.0.1:{}", node.port));
-    assert!(told.contains("no host is confirmed as primary") && cluster.nodes.iter().all(names_hosts), "{told}");
+    assert!(
+        told.contains("no host is confirmed as primary") && cluster.nodes.iter().all(names_hosts),
+        "{told}"
+    );
     thread::scope(|scope| {
         let waiting: Vec<_> = (0..4).map(|_| scope.spawn(|| port_of(&proxy))).collect();
         await_that("clients wait", || status(&proxy)["clients"]["queued"] == 4);
@@ -165,13 +172,18 @@ fn read_only(fixture: &mut Fixture) {
     drop(client);
     assert_eq!(port_of(&proxy), old.port);
     assert_eq!(host(&proxy, 0)["doubts"], 1);
-    assert_eq!((standing(&proxy, 0), status(&proxy)["counts"]["failovers"].as_u64()), ("usable".to_owned(), Some(0)));
+    assert_eq!(
+        (standing(&proxy, 0), status(&proxy)["counts"]["failovers"].as_u64()),
+        ("usable".to_owned(), Some(0))
+    );
     // Several connections, all of which must be asked.
     let held: Vec<Client> = (0..3).map(|_| proxy.client()).collect();
     drop(held);
     old.execute("ALTER SYSTEM SET default_transaction_read_only = on");
     old.execute("SELECT pg_reload_conf()");
-    await_that("it refuses writes", || proxy.try_client().is_ok_and(|mut client| client.execute(insert).is_err()));
+    await_that("it refuses writes", || {
+        proxy.try_client().is_ok_and(|mut client| client.execute(insert).is_err())
+    });
     new.promote();
     assert_eq!(port_of(&proxy), new.port);
     let rows = |node: &Node| node.value("SELECT count(*) FROM numbered");
@@ -228,6 +240,34 @@ fn left_standby(fixture: &mut Fixture) {
     await_that("the health check notices", || standing(&proxy, 1) == "unfit");
     let told = proxy.try_client().and_then(|mut client| client.query("SELECT 1"));
     assert!(told.is_err_and(|error| error.to_string().contains("no host is confirmed as standby")));
+}
+
+fn reloaded(fixture: &mut Fixture) {
+    let (directory, listen) = fixture.new_directory();
+    let name = format!("{}:{}", fixture.server().server_name(), fixture.server_port());
+    let write = |hosts: &str, options: &str| {
+        let url = fixture.url(options).replace(&name, hosts);
+        format!("listen = \"{listen}\"\nserver = \"{url}\"\n")
+    };
+    let both = format!("{name},127.0.0.1:{}", free_port());
+    let texts = [
+        (write(&name, ""), "reload-failed"),
+        (write(&both, "&target_session_attrs=standby"), "reload-failed"),
+        (write(&both, "&load_balance_hosts=random"), "reload-failed"),
+        (write(&both, "&target_session_attrs=any"), "event=reloaded"),
+    ];
+    let (_settings, file) = settings(&write(&both, ""));
+    let mut command = fixture.program();
+    command.args(["--config", &file]);
+    let mut proxy = fixture.proxy_by(&mut command, directory, crate::fixture::PORT);
+    assert_eq!(one(&mut proxy.client(), "SELECT 1"), "1");
+    for (text, event) in texts {
+        std::fs::write(&file, text).expect("ours to write");
+        proxy.process.signal(Signal::SIGHUP);
+        let line = proxy.process.await_line("event=reload");
+        assert!(line.contains(event), "{line}");
+        assert_eq!(line.contains(&format!("the server stays {both}")), event == "reload-failed", "{line}");
+    }
 }
 
 const PORT: &str = "SELECT inet_server_port()";

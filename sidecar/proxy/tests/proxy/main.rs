@@ -18,6 +18,7 @@ mod limits;
 mod meanings;
 mod moved_settings;
 mod mysql;
+mod names;
 mod operations;
 mod own_messages;
 mod parked;
@@ -69,6 +70,7 @@ fn postgres() -> Vec<Trial> {
         Topic::new("failover", BOTH, &failover::CASES),
         Topic::new("failover", SESSION, &failover::OF_SESSIONS),
         Topic::new("failover", BOTH, &silent_link::CASES),
+        Topic::new("failover", BOTH, &names::CASES),
         Topic::new("transactions", TRANSACTION, &transactions::CASES),
         Topic::new("transactions", TRANSACTION, &parked::CASES),
         Topic::new("transactions", TRANSACTION, &meanings::CASES),

@@ -49,7 +49,9 @@ impl Link {
         let process = process.to_string();
         let address = format!("{}.{}/30", self.network, 4 * self.number + 2);
         assert!(ip(&["link", "set", &self.peer(), "netns", &process]));
-        for arguments in [&["addr", "add", &address, "dev", &self.peer()][..], &["link", "set", &self.peer(), "up"]] {
+        for arguments in
+            [&["addr", "add", &address, "dev", &self.peer()][..], &["link", "set", &self.peer(), "up"]]
+        {
             let inside = [&["-t", &process, "-n", "ip"], arguments].concat();
             assert!(succeeds("nsenter", &inside), "{arguments:?}");
         }
@@ -92,10 +94,23 @@ fn silent(fixture: &mut Fixture) {
     command
         .arg("-n")
         .arg(env!("CARGO_BIN_EXE_ciphertoll-proxy"))
-        .args(["--listen", &listen, "--server", &url, "--log", "debug", "--health-time", "2s", "--pool-size", "8"])
+        .args([
+            "--listen",
+            &listen,
+            "--server",
+            &url,
+            "--log",
+            "debug",
+            "--health-time",
+            "2s",
+            "--pool-size",
+            "8",
+        ])
         .args(fixture.mode_arguments());
     let mut proxy = fixture.proxy_by(&mut command, directory, PORT);
-    links.iter().for_each(|link| link.connect(proxy.process.id()));
+    for link in &links {
+        link.connect(proxy.process.id());
+    }
     let ledger = Ledger::default();
     thread::scope(|scope| {
         let _stop = Stop(&ledger);

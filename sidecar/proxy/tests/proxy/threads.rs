@@ -22,7 +22,7 @@ pub(crate) const CASES: [Case; 5] = [
 ];
 
 /// Cases that also run on two threads: those of the shared pool, of its limits, of cancel requests, and of upgrades.
-pub(crate) const ALSO_ON_TWO: [&str; 16] = [
+pub(crate) const ALSO_ON_TWO: [&str; 18] = [
     "a cancel request hits the right command",
     "a late cancel request hits no other client",
     "a waiting command is cancelled",
@@ -39,6 +39,8 @@ pub(crate) const ALSO_ON_TWO: [&str; 16] = [
     "server processes that are killed under load",
     "two clients share a connection",
     "many clients on few connections",
+    "a primary that dies is replaced, and is not written to when it comes back",
+    "clients wait while no host has the role, and are told which hosts were tried",
 ];
 
 const CLIENT_LOOPS: usize = 8;

@@ -232,12 +232,10 @@ impl InternalCommand {
                 ExpectedReply::Settings
                 | ExpectedReply::NoRows
                 | ExpectedReply::Role
-                | ExpectedReply::RoleIfAny => {
-                    self.rows.step(input).and_then(|rows| match rows {
-                        Response::NeedInput => Ok(Response::NeedInput),
-                        Response::Done(rows) => self.learn(reply, rows, initial_state),
-                    })
-                }
+                | ExpectedReply::RoleIfAny => self.rows.step(input).and_then(|rows| match rows {
+                    Response::NeedInput => Ok(Response::NeedInput),
+                    Response::Done(rows) => self.learn(reply, rows, initial_state),
+                }),
             };
             match answered {
                 Ok(Response::NeedInput) => return Ok(Response::NeedInput),

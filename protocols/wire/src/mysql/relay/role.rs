@@ -28,8 +28,11 @@ impl ReportedRole {
                 _ => None,
             })
         };
-        let is = |name: &str, expected: &str| value(name).is_some_and(|value| value.eq_ignore_ascii_case(expected));
-        let has_cluster = is("wsrep_on", "ON") && value("wsrep_provider").is_some_and(|provider| provider != "none");
+        let is = |name: &str, expected: &str| {
+            value(name).is_some_and(|value| value.eq_ignore_ascii_case(expected))
+        };
+        let has_cluster =
+            is("wsrep_on", "ON") && value("wsrep_provider").is_some_and(|provider| provider != "none");
         let is_synced = is("wsrep_ready", "ON") && is("wsrep_local_state", SYNCED);
         let is_member = value("group_member_state").is_some_and(|state| state != "OFFLINE");
         // Newer servers have other values than ON, all of which restrict writes.
@@ -51,7 +54,8 @@ mod tests {
     use super::*;
 
     fn of(pairs: &[(&str, &str)]) -> ReportedRole {
-        let row = |(name, value): &(&str, &str)| [name, value].map(|text| Some(text.as_bytes().to_vec())).to_vec();
+        let row =
+            |(name, value): &(&str, &str)| [name, value].map(|text| Some(text.as_bytes().to_vec())).to_vec();
         ReportedRole::of(&pairs.iter().map(row).collect::<Vec<Row>>())
     }
 

@@ -351,10 +351,9 @@ impl InternalCommand {
 
     fn expects(&self, kind: u8) -> bool {
         match (self.kind, kind) {
-            (Kind::Reset, kind::COMMAND_COMPLETE)
+            (Kind::Reset | Kind::Role, kind::COMMAND_COMPLETE)
             | (Kind::Reset | Kind::Ping, kind::EMPTY_QUERY_RESPONSE)
             | (Kind::CommitProbe | Kind::Role, kind::ROW_DESCRIPTION)
-            | (Kind::Role, kind::COMMAND_COMPLETE)
             | (Kind::Settings, kind::DATA_ROW) => true,
             (Kind::TakeOver, kind) => matches!(
                 kind,
@@ -393,5 +392,50 @@ fn only_value(payload: &[u8]) -> Result<Option<Vec<u8>>, Error> {
         -1 if value.is_empty() => Ok(None),
         length if usize::try_from(length) == Ok(value.len()) => Ok(Some(value.to_vec())),
         _ => Err(unexpected),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::postgres::server::{write_message, write_ready_for_query};
+
+    /// The role after these values; `None` in place of one is an error of the server.
+    fn role(values: [Option<&str>; 2]) -> Result<Option<ReportedRole>, Error> {
+        let mut command = InternalCommand::ask_role(&mut Vec::new()).unwrap();
+        let mut answer = Vec::new();
+        for value in values {
+            if let Some(value) = value {
+                let length = i32::try_from(value.len()).unwrap().to_be_bytes();
+                let row = [&[0, 1], &length[..], value.as_bytes()].concat();
+                write_message(&mut answer, kind::ROW_DESCRIPTION, &[0, 0]).unwrap();
+                write_message(&mut answer, kind::DATA_ROW, &row).unwrap();
+                write_message(&mut answer, kind::COMMAND_COMPLETE, b"SELECT 1\0").unwrap();
+            } else {
+                let error = b"SERROR\0VERROR\0C0A000\0Mnot supported\0\0";
+                write_message(&mut answer, kind::ERROR_RESPONSE, error).unwrap();
+            }
+            write_ready_for_query(&mut answer, TransactionStatus::Idle);
+        }
+        let done = command.step(&mut answer.as_slice(), &mut Parameters::default())?;
+        assert_eq!(done, Response::Done(TransactionStatus::Idle));
+        Ok(command.role())
+    }
+
+    #[test]
+    fn a_server_tells_its_role_and_its_timeline() {
+        let (recovery, transactions) = (Recovery::Ended, NewTransactions::ReadWrite);
+        let primary = ReportedRole { recovery, transactions, timeline: Some(0x1a) };
+        assert_eq!(role([Some("f off"), Some("0000001A000000010000000F")]), Ok(Some(primary)));
+        let read_only = ReportedRole { transactions: NewTransactions::ReadOnly, ..primary };
+        assert_eq!(role([Some("f on"), Some("0000001A000000010000000F")]), Ok(Some(read_only)));
+        // Services that do not tell it.
+        assert_eq!(role([Some("f off"), None]), Ok(Some(ReportedRole { timeline: None, ..primary })));
+        let transactions = NewTransactions::ReadOnly;
+        let standby = ReportedRole { recovery: Recovery::InRecovery, transactions, timeline: None };
+        assert_eq!(role([Some("t on"), Some("")]), Ok(Some(standby)));
+        assert_eq!(role([Some("t off"), Some("")]), Ok(None), "no server says so");
+        assert!(role([None, Some("")]).is_err());
+        assert_eq!(InternalCommand::ping(&mut Vec::new()).unwrap().role(), None);
     }
 }

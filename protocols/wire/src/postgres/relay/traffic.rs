@@ -34,7 +34,7 @@ use crate::{
 };
 
 /// The error of a server that accepts no writes, or of a transaction that does not (`read_only_sql_transaction`).
-const READ_ONLY: &[u8] = b"C25006\0";
+const READ_ONLY: &[u8] = b"\0C25006\0";
 /// Enough of an error for its SQL state, which follows the severity, even if that is translated.
 const STATE_BYTES: usize = 64;
 /// A process ID in a message.
@@ -325,7 +325,8 @@ impl PostgresRelay {
         followed: Option<&mut Followed<'_>>,
     ) -> Result<ReplyAction, Error> {
         self.error_was_last = header.kind == kind::ERROR_RESPONSE;
-        if self.error_was_last && payload.windows(READ_ONLY.len()).take(STATE_BYTES).any(|part| part == READ_ONLY)
+        if self.error_was_last
+            && payload.windows(READ_ONLY.len()).take(STATE_BYTES).any(|part| part == READ_ONLY)
         {
             self.role_doubt = RoleDoubt::Raised;
         }
@@ -385,7 +386,7 @@ impl PostgresRelay {
         input: &'a [u8],
         followed: Option<&Followed<'_>>,
     ) -> Result<Option<&'a [u8]>, Error> {
-        let needed_bytes: usize = match header.kind {
+        let needed_bytes = match header.kind {
             kind::READY_FOR_QUERY | kind::PARAMETER_STATUS => {
                 if header.payload_bytes > MAX_GATHERED_PAYLOAD_BYTES {
                     let (length, limit) = (header.payload_bytes, MAX_GATHERED_PAYLOAD_BYTES);
@@ -394,12 +395,12 @@ impl PostgresRelay {
                 header.payload_bytes
             }
             kind::NOTIFICATION_RESPONSE => header.payload_bytes.min(PROCESS_BYTES),
+            kind::ERROR_RESPONSE => {
+                let needed = if followed.is_some() { needed_bytes(header, &mut self.model)? } else { 0 };
+                needed.max(header.payload_bytes.min(STATE_BYTES))
+            }
             _ if followed.is_some() => needed_bytes(header, &mut self.model)?,
             _ => 0,
-        };
-        let needed_bytes = match header.kind {
-            kind::ERROR_RESPONSE => needed_bytes.max(header.payload_bytes.min(STATE_BYTES)),
-            _ => needed_bytes,
         };
         Ok(input.get(message::HEADER_BYTES..message::HEADER_BYTES + needed_bytes))
     }
@@ -493,4 +494,29 @@ fn with_settings(
         write_ready_for_query(&mut out, transaction);
     }
     Ok(ReplyAction::Replace(out))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::postgres::server::write_message;
+
+    #[test]
+    fn an_error_of_a_read_only_server_raises_a_doubt_once() {
+        let doubt = |text: &[u8], cut: usize| {
+            let mut relay = PostgresRelay::unpooled();
+            let mut answer = Vec::new();
+            write_message(&mut answer, kind::ERROR_RESPONSE, text).unwrap();
+            let mut parameters = Parameters::default();
+            let first = relay.process_server(&answer[..cut], &mut parameters, None).unwrap().pass_bytes;
+            relay.process_server(&answer[first..], &mut parameters, None).unwrap();
+            (relay.take_role_doubt(), relay.take_role_doubt())
+        };
+        let translated = b"S\xd0\x9e\xd0\xa8\xd0\x98\xd0\x91\xd0\x9a\xd0\x90\0VERROR\0C25006\0Mno writes\0\0";
+        for cut in 0..translated.len() {
+            assert_eq!(doubt(translated, cut), (RoleDoubt::Raised, RoleDoubt::None), "{cut}");
+        }
+        let other = b"SERROR\0VERROR\0C42601\0MC25006\0\0";
+        assert_eq!(doubt(other, 0).0, RoleDoubt::None);
+    }
 }

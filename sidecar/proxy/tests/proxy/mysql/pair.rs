@@ -1,7 +1,7 @@
 //! Two servers of MySQL or MariaDB with the same accounts, whose role a test may change.
 
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 
@@ -61,7 +61,11 @@ impl Member {
             .arg(format!("--socket={}", socket.display()))
             .arg(format!("--pid-file={}", directory.with_extension("pid").display()))
             .arg(format!("--log-error={}", directory.with_extension("log").display()))
-            .args(["--bind-address=127.0.0.1", "--innodb-flush-log-at-trx-commit=0", "--innodb-buffer-pool-size=16M"])
+            .args([
+                "--bind-address=127.0.0.1",
+                "--innodb-flush-log-at-trx-commit=0",
+                "--innodb-buffer-pool-size=16M",
+            ])
             .arg(format!("--port={port}"));
         if fixture.engine() == Engine::MySql {
             command.arg("--mysqlx=OFF");
@@ -125,11 +129,11 @@ fn install(fixture: &Fixture, directory: &Path) {
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
 }
 
-fn control(engine: Engine, socket: &PathBuf) -> Option<Client> {
+fn control(engine: Engine, socket: &Path) -> Option<Client> {
     let login = mysql::MySqlLogin {
         transport: mysql::Transport::UnixSocket,
         plugin: plugin_of(engine),
         ..mysql::MySqlLogin::new("root", Secret::new(Vec::new()))
     };
-    Client::connect(&Address::Unix(socket.clone()), Login::MySql(Arc::new(login)), None).ok()
+    Client::connect(&Address::Unix(socket.to_owned()), Login::MySql(Arc::new(login)), None).ok()
 }
