@@ -4,7 +4,7 @@
 use std::collections::hash_map::RandomState;
 use std::hash::{BuildHasher, Hasher};
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use ciphertoll_net::{Error, Fault, WatchedEvents};
 
@@ -25,6 +25,8 @@ use crate::status::HostStatus;
 const PASSING: [&[u8; 5]; 3] = [b"57P01", b"57P02", b"57P03"];
 /// The same of MySQL: `ER_SERVER_SHUTDOWN`, and a member without a cluster.
 const PASSING_NUMBERS: [u16; 2] = [1053, 1047];
+/// After this time, a connect that is not answered is given up if another host can be used.
+const ANSWER_TIME: Duration = Duration::from_secs(1);
 const LOST_ADDRESS: &str = "its address was removed from the name of its host";
 
 impl<P: Protocol> Worker<P> {
@@ -327,12 +329,8 @@ impl<P: Protocol> Worker<P> {
         for id in self.servers.ids() {
             if self.is_searching(id) {
                 self.seek(id);
-            } else if self.waits_for_another(&hosts, id) {
-                if let Some(key) = self.servers.get(id).map(|server| server.key.clone()) {
-                    let waited = self.link(id).map(|link| self.env.now.duration_since(link.since));
-                    let seconds = waited.unwrap_or_default().as_secs();
-                    self.search_on(&key, Some(id), &Error::TimedOut { seconds });
-                }
+            } else if hosts.target().is_of_one_server() && self.waits_for_another(&hosts, id) {
+                self.try_another(id);
             } else if let Some(host) = self.link(id).and_then(|link| link.host)
                 && let Some(client) = self.servers.open(id).and_then(Backend::client)
                 && hosts.with(|all| all.is_left(host))
@@ -340,6 +338,13 @@ impl<P: Protocol> Worker<P> {
                 self.cut_session(client, id);
             }
         }
+    }
+
+    /// Gives up a connect whose host does not answer.
+    fn try_another(&mut self, id: Id) {
+        let Some((server, link)) = self.servers.get(id).zip(self.link(id)) else { return };
+        let (key, seconds) = (server.key.clone(), self.env.now.duration_since(link.since).as_secs());
+        self.search_on(&key, Some(id), &Error::TimedOut { seconds });
     }
 
     /// Whether a connect for clients has not got an answer from its host, while another one can be used.
@@ -386,6 +391,8 @@ impl<P: Protocol> Worker<P> {
                     searching = Some(server.key.clone());
                     self.seek(id);
                 }
+            } else if self.waits_for_another(&hosts, id) && self.has_waited(id) {
+                self.try_another(id);
             } else {
                 self.tick_link(&hosts, id);
             }
@@ -399,6 +406,10 @@ impl<P: Protocol> Worker<P> {
             self.probe_all(&hosts, &key);
         }
         self.poll(&hosts);
+    }
+
+    fn has_waited(&self, id: Id) -> bool {
+        self.link(id).is_some_and(|link| self.env.now.duration_since(link.since) >= ANSWER_TIME)
     }
 
     /// Whether nothing waits for a connect that waits for a host.

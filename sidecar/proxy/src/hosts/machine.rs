@@ -123,6 +123,13 @@ impl Host {
         self.attempt == Attempt::None && self.retry.is_none_or(|retry| now >= retry)
     }
 
+    /// Whether an attempt that may well succeed has begun a moment ago.
+    fn has_just_been_tried(&self, now: Instant) -> bool {
+        let is_recent = self.tried.is_some_and(|tried| now.duration_since(tried) < FIRST_PAUSE);
+        let is_open = matches!(self.standing, Standing::Unknown | Standing::Doubtful);
+        is_open && self.attempt == Attempt::Running && is_recent
+    }
+
     /// It cannot be used now, and is tried again after a pause.
     fn missed(&mut self, standing: Standing, now: Instant) {
         if matches!(self.standing, Standing::Usable | Standing::Doubtful) {
@@ -186,6 +193,14 @@ impl Hosts {
         if self.balance == LoadBalance::Random && !self.target.is_of_one_server() {
             let balanced = first(&|at| usable(&at) || untried(at));
             return balanced.or_else(|| first(&|at| self.all[at].can_be_tried(now)));
+        }
+        if !self.target.is_of_one_server() {
+            // The next one is tried only if this one takes long: the order is that of the URL.
+            return first(&|at| usable(&at))
+                .or_else(|| {
+                    first(&|at| self.all[at].can_be_tried(now) || self.all[at].has_just_been_tried(now))
+                })
+                .filter(|at| usable(at) || self.all[*at].can_be_tried(now));
         }
         let is_last = |at: usize| self.current == Some(at) && self.all[at].can_be_tried(now);
         first(&|at| usable(&at))

@@ -137,6 +137,19 @@ fn standbys_are_preferred_and_a_primary_is_better_than_none() {
 }
 
 #[test]
+fn without_a_role_the_next_host_is_tried_if_the_first_one_takes_long() {
+    let mut case = Case::of(2, TargetSession::Any);
+    assert_eq!((case.choose(), case.choose()), (Some(0), None));
+    case.now += FIRST_PAUSE;
+    assert_eq!((case.choose(), case.choose()), (Some(1), None));
+    case.tells(1, RoleKind::NotAsked, None);
+    assert_eq!(case.choose(), Some(1));
+    case.tells(0, RoleKind::NotAsked, None);
+    assert_eq!(case.choose(), Some(0), "the order is that of the URL");
+    assert_eq!(case.hosts.failovers(), 0);
+}
+
+#[test]
 fn one_host_without_a_role_is_never_waited_for() {
     let mut case = Case::of(1, TargetSession::Any);
     for _ in 0..3 {
@@ -159,7 +172,7 @@ fn random_order_reaches_all_hosts() {
 }
 
 #[derive(Clone, Copy, Debug)]
-enum Event {
+enum HostEvent {
     Choose,
     Tells(usize, RoleKind, Option<u32>),
     Doubt(usize),
@@ -168,17 +181,17 @@ enum Event {
     Waits,
 }
 
-fn events() -> impl Strategy<Value = Vec<Event>> {
+fn events() -> impl Strategy<Value = Vec<HostEvent>> {
     let kind = prop_oneof![Just(READ_WRITE), Just(STANDBY), Just(RoleKind::ReadOnlyPrimary)];
     let host = 0..3_usize;
     let event = prop_oneof![
-        Just(Event::Choose),
+        Just(HostEvent::Choose),
         (host.clone(), kind, proptest::option::of(1..5_u32))
-            .prop_map(|(at, kind, line)| { Event::Tells(at, kind, line.filter(|_| kind.is_primary())) }),
-        host.clone().prop_map(Event::Doubt),
-        host.clone().prop_map(Event::Fails),
-        host.prop_map(Event::Silent),
-        Just(Event::Waits),
+            .prop_map(|(at, kind, line)| { HostEvent::Tells(at, kind, line.filter(|_| kind.is_primary())) }),
+        host.clone().prop_map(HostEvent::Doubt),
+        host.clone().prop_map(HostEvent::Fails),
+        host.prop_map(HostEvent::Silent),
+        Just(HostEvent::Waits),
     ];
     proptest::collection::vec(event, 0..60)
 }
@@ -190,8 +203,8 @@ proptest! {
         let mut highest = None;
         for event in events {
             match event {
-                Event::Choose => drop(case.choose()),
-                Event::Tells(at, kind, timeline) => {
+                HostEvent::Choose => drop(case.choose()),
+                HostEvent::Tells(at, kind, timeline) => {
                     let (verdict, _) = case.tells(at, kind, timeline);
                     if verdict == Verdict::Usable {
                         prop_assert_eq!(kind, READ_WRITE);
@@ -199,15 +212,16 @@ proptest! {
                         highest = highest.max(timeline);
                     }
                 }
-                Event::Doubt(at) => drop(case.hosts.doubt(at, case.hosts.epoch(at))),
-                Event::Fails(at) => case.fails(at),
-                Event::Silent(at) => case.hosts.fell_silent(at, case.hosts.epoch(at), case.now),
-                Event::Waits => case.wait(),
+                HostEvent::Doubt(at) => drop(case.hosts.doubt(at, case.hosts.epoch(at))),
+                HostEvent::Fails(at) => case.fails(at),
+                HostEvent::Silent(at) => case.hosts.fell_silent(at, case.hosts.epoch(at), case.now),
+                HostEvent::Waits => case.wait(),
             }
             let usable = case.hosts.all.iter().filter(|host| host.standing == Standing::Usable).count();
             prop_assert!(usable <= 1);
         }
-        // Whatever has happened, a server that has the role is found.
+        // Whatever has happened, a server that has the role is found. Attempts end.
+        (0..3).for_each(|at| case.fails(at));
         for _ in 0..3 {
             case.wait();
             while let Some(at) = case.choose() {
