@@ -39,3 +39,11 @@ pub enum Goodbye {
     /// The client stays and logs in again: a `COM_CHANGE_USER` follows, which is not forwarded.
     ChangeUser,
 }
+
+/// Whether an error of the server may mean that it has lost its role: that it accepts no writes any more, or shuts down.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum RoleDoubt {
+    #[default]
+    None,
+    Raised,
+}

@@ -36,6 +36,8 @@ pub use servers::{ConfigFile, ResolvedServer, ResolvedServers, ServerName};
 /// MySQL clients offer no ALPN; a client that offers another protocol is refused.
 const MYSQL_ALPN: &[u8] = b"mysql";
 const SHORTEST_WATCH: Duration = Duration::from_secs(1);
+/// Resolvers are shared with other programs.
+const MIN_DNS_TIME: Duration = Duration::from_secs(1);
 /// Minimum similarity of a key that is suggested for an unknown one.
 const MIN_SIMILARITY: f64 = 0.7;
 
@@ -166,6 +168,14 @@ pub struct Config {
                 at a reload [default: 0]"
     )]
     pub watch_files: Option<HumanDuration>,
+    /// How often the names of the server's hosts are resolved again. If it is set, or if the URL names several hosts, also
+    /// while no connections are opened, and connections to addresses that a name has lost are closed when they are idle.
+    #[arg(long, value_name = "TIME", display_order = 23)]
+    #[arg(
+        help = "How often the names of the server's hosts are resolved again [default: 5s]; if it is set, also \
+                while no connections are opened"
+    )]
+    pub dns_time: Option<HumanDuration>,
     /// Limits of size and time.
     #[command(flatten)]
     pub limits: LimitsSection,
@@ -238,8 +248,8 @@ impl Config {
         self.check_scram(server.protocol)?;
         let console = self.console_rules(server.protocol)?;
         let (users, without_password) = self.users(&server)?;
-        let access = self.access(server.protocol, &users)?;
-        let limits = self.limits();
+        let access = self.access(&server, &users)?;
+        let limits = self.limits()?;
         if limits.warm.saturating_mul(users.len()) > limits.server_connections {
             let (warm, users, limit) = (limits.warm, users.len(), limits.server_connections);
             return Err(ConfigError::WarmUp { warm, users, limit });
@@ -275,6 +285,7 @@ impl Config {
             warm_up: Some(limits.warm),
             health_time: Some(limits.health.into()),
             watch_files: Some(self.watch_files.unwrap_or_else(|| Duration::ZERO.into())),
+            dns_time: limits.dns.map(Into::into),
             limits: LimitsSection {
                 thread_load: self.limits.thread_load,
                 ..LimitsSection::of(&limits, server.protocol)
@@ -399,7 +410,7 @@ impl Config {
         let others = self.user.iter().filter(|user| user.name != server.user);
         let (mut users, mut missing) = (Vec::new(), Vec::new());
         for user in std::iter::once(&own).chain(others) {
-            let command = user.command(server, &self.hidden_variables(), self.limits().scram_iterations)?;
+            let command = user.command(server, &self.hidden_variables(), self.limits()?.scram_iterations)?;
             let none = || Secret::new(Vec::new());
             let password = if command.is_some() { Some(none()) } else { user.password(server)? };
             if password.is_none() && server.may_ask_for_password() {
@@ -443,12 +454,16 @@ impl Config {
         }
     }
 
-    fn limits(&self) -> Limits {
+    fn limits(&self) -> Result<Limits, ConfigError> {
         let (value, default) = (&self.limits, Limits::default());
         let number = |value: Option<NonZeroUsize>, default: usize| value.map_or(default, NonZeroUsize::get);
         let time = |value: Option<HumanDuration>, default| value.map_or(default, HumanDuration::duration);
         let clients = number(value.max_clients, default.clients);
-        Limits {
+        let dns = self.dns_time.map(HumanDuration::duration);
+        if let Some(dns) = dns.filter(|dns| *dns < MIN_DNS_TIME) {
+            return Err(ConfigError::DnsTime(dns.into()));
+        }
+        Ok(Limits {
             server_connections: number(value.pool_size, default.server_connections),
             clients,
             queued: value.queue_limit.unwrap_or(clients),
@@ -460,9 +475,10 @@ impl Config {
             idle: time(value.idle_time, default.idle),
             age: time(value.max_age, default.age),
             health: time(self.health_time, default.health),
+            dns,
             drain: time(value.drain_time, default.drain),
             scram_iterations: value.max_scram_iterations.map_or(default.scram_iterations, NonZeroU32::get),
-        }
+        })
     }
 }
 

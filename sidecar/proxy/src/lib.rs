@@ -26,6 +26,9 @@
 //!   them; `proxy::mysql::session_state`
 //! - which client gets which connection: `proxy::pool`; between workers, `proxy::engine::shared_state`,
 //!   `proxy::engine::messages`
+//! - several hosts and their roles: `proxy::hosts` decides, `proxy::engine::host_actions` carries it out; what a server
+//!   says of itself: `ask_role` in `wire::postgres::relay::internal_command` and `wire::mysql::relay`;
+//!   `docs/sidecar/failover.md`
 //! - which worker a client is assigned to: `proxy::engine::shared_state`
 //! - how a connection is reset and set up: `wire::postgres::relay::internal_command`,
 //!   `wire::mysql::relay::internal_command`, `wire::mysql::relay::session_restore`
@@ -59,6 +62,7 @@ mod credentials;
 mod duration;
 mod engine;
 mod fingerprint;
+mod hosts;
 mod http;
 mod import;
 mod inheritance;
@@ -77,6 +81,7 @@ mod protocol;
 mod random;
 mod refusal;
 mod reloader;
+mod resolver;
 mod running;
 mod settings;
 mod slab;
@@ -97,6 +102,7 @@ pub use credentials::{Credentials, FetchError, PasswordCell, PasswordCommand, Ru
 pub use duration::{DurationError, HumanDuration};
 pub use engine::{ControlHandle, Health, NoAnswer, PreparedSettings, ServerWorkers, SignalTask, Workers};
 pub use fingerprint::Fingerprint;
+pub use hosts::{HostSummary, LoadBalance, TargetSession};
 pub use import::{ImportError, ImportNote, Imported, NoteKind};
 pub use inheritance::Inheritance;
 pub use log::{Format, Level, Log};

@@ -151,7 +151,7 @@ pub(crate) const EXCLUSIVE_ACCESS: &str = "a command needs exclusive access to t
 pub(crate) const DEDICATED_CLIENT_LEFT: &str = "its replication client has left";
 
 /// Reasons in the log and their labels. Any other reason describes an unknown state of a session.
-const REASONS: [(&str, &str); 14] = [
+const REASONS: [(&str, &str); 19] = [
     ("it was idle for too long", "idle"),
     ("it is old", "age"),
     ("makes room for another database", "evicted"),
@@ -166,6 +166,11 @@ const REASONS: [(&str, &str); 14] = [
     (PAUSED, "paused"),
     (RECONNECT, "reconnect"),
     (KILLED, "killed"),
+    ("its server does not have the role", "role"),
+    ("another server has taken the role", "role"),
+    ("its server does not tell its role", "role"),
+    ("its server does not answer", "role"),
+    ("its address was removed", "address"),
 ];
 
 /// The metrics of servers. Those of several have their server's name as a label.
@@ -310,6 +315,7 @@ fn write_servers(text: &mut Exposition, metrics: &Metrics, status: &Status) {
     text.counter("moves_total", "Server connections moved from one thread to another.", metrics.moves.get());
     // Dashboards may have it.
     text.counter("client_moves_total", "Always 0: a client stays with its thread.", 0);
+    write_hosts(text, status);
     text.counter("checks_total", "Health checks of idle server connections.", metrics.checks.get());
 }
 
@@ -330,6 +336,33 @@ fn write_passwords(text: &mut Exposition, status: &Status) {
         if let Some(at) = password.expires_unix_s {
             text.sample(&[("user", &password.user)], at);
         }
+    }
+}
+
+/// There are no samples of hosts if there is no choice of them.
+fn write_hosts(text: &mut Exposition, status: &Status) {
+    text.counter("failovers_total", "Changes from one host to another.", status.counts.failovers);
+    text.family("host_info", "gauge", "Always 1: the role and the standing of each host.");
+    for host in &status.hosts {
+        text.sample(&[("host", &host.host), ("role", &host.role), ("standing", &host.standing)], 1);
+    }
+    text.family("host_usable", "gauge", "Whether a host can be used.");
+    for host in &status.hosts {
+        text.sample(&[("host", &host.host)], u8::from(host.standing == "usable"));
+    }
+    text.family("host_connections", "gauge", "Open server connections by host.");
+    for host in &status.hosts {
+        text.sample(&[("host", &host.host)], host.connections);
+    }
+    text.family("host_confirmed_seconds", "gauge", "Time since a host has confirmed its role.");
+    for host in &status.hosts {
+        if let Some(age) = host.confirmed_s {
+            text.sample(&[("host", &host.host)], age);
+        }
+    }
+    text.family("host_doubts_total", "counter", "Events after which a host had to confirm its role.");
+    for host in &status.hosts {
+        text.sample(&[("host", &host.host)], host.doubts);
     }
 }
 

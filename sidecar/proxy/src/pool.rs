@@ -423,6 +423,11 @@ impl<K: Clone + Eq + Hash, S: WorkerBound, C: WorkerBound> ConnectionPool<K, S, 
         self.get(key).is_some_and(|pool| pool.open > pool.opening)
     }
 
+    /// Whether a client waits for a connection of this key.
+    pub fn has_waiting(&self, key: &K) -> bool {
+        self.get(key).is_some_and(|pool| self.clients.len(pool.waiting) > 0)
+    }
+
     pub fn unserved_key(&self) -> Option<K> {
         // The common case.
         if self.waiting == 0 {

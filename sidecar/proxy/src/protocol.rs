@@ -9,13 +9,14 @@ use ciphertoll_net as net;
 use ciphertoll_net::tls::Context;
 use ciphertoll_wire::Response;
 use ciphertoll_wire::postgres::relay::Patch;
-use ciphertoll_wire::relay::{Departure, Goodbye, Vacate};
+use ciphertoll_wire::relay::{Departure, Goodbye, RoleDoubt, Vacate};
 use ciphertoll_wire::session::{self, ServerInfo};
 use foldhash::HashMap;
 
 use crate::client_auth::ClientAuth;
 use crate::credentials::PasswordCell;
 use crate::fingerprint::Fingerprint;
+use crate::hosts::ServerRole;
 use crate::log::Log;
 use crate::look_up::LookUp;
 use crate::refusal::Refusal;
@@ -166,6 +167,21 @@ pub trait Protocol: Clone + Send + 'static {
     /// A command that shows whether the server still answers.
     fn ping(&self, backend: &mut Self::BackendState, to_server: &mut Vec<u8>)
     -> SessionResult<Self::Command>;
+
+    /// A command that asks the server for its role, which [`Self::take_role`] returns when it is answered.
+    fn ask_role(
+        &self,
+        backend: &mut Self::BackendState,
+        to_server: &mut Vec<u8>,
+    ) -> SessionResult<Self::Command>;
+
+    /// The role that the server has told; `None` if it has not.
+    fn take_role(&self, backend: &mut Self::BackendState) -> Option<ServerRole>;
+
+    /// Whether the server has reported unasked that it is a standby; `None` if it does not report that.
+    fn reported_standby(&self, _: &Self::BackendState) -> Option<bool> {
+        None
+    }
 
     /// Whether the session left diagnostics that its client may ask for next (`SHOW WARNINGS`). Then other
     /// clients wait a moment for this connection.
@@ -327,6 +343,11 @@ pub trait ProtocolSession: Sized {
     /// connection must be closed.
     fn process_server(&mut self, input: &[u8], backend: &mut Self::BackendState)
     -> SessionResult<FromServer>;
+
+    /// Whether the server has given an error since the last call that may mean that it has lost its role.
+    fn take_role_doubt(&mut self) -> RoleDoubt {
+        RoleDoubt::None
+    }
 
     /// Whether too many responses are owed to read more from the client now.
     fn is_full(&self) -> bool {

@@ -128,9 +128,11 @@ impl Reloads {
         settings: Settings,
     ) -> Result<Settings, String> {
         let fixed = &old.resolved.settings;
-        let address = &fixed.server.address;
-        if settings.server.address != *address {
-            return Err(format!("the server stays {address} until the proxy is restarted"));
+        let (server_url, newer) = (&fixed.server, &settings.server);
+        let is_same = newer.hosts().eq(server_url.hosts())
+            && (newer.target, newer.balance) == (server_url.target, server_url.balance);
+        if !is_same {
+            return Err(format!("the server stays {} until the proxy is restarted", server_url.label()));
         }
         for (what, same) in [
             ("listen", settings.listen == fixed.listen),

@@ -227,7 +227,7 @@ fn announce(server: &ResolvedServer, log: Log, workers: &dyn ServerWorkers) {
             ListenAddress::Tcp(address) => ListenAddress::Tcp(addresses.next().unwrap_or(*address)),
         };
         let fields: [(&str, &dyn std::fmt::Display); 3] =
-            [("at", &address), ("server", &settings.server.address), ("encryption", &encryption)];
+            [("at", &address), ("server", &settings.server.label()), ("encryption", &encryption)];
         log.event(Level::Info, "listening", &fields);
     }
 }

@@ -242,6 +242,8 @@ pub struct Limits {
     pub age: Duration,
     /// A server connection that has been idle for this long is checked; zero disables the check.
     pub health: Duration,
+    /// How often the names of hosts are resolved again, also without connects; `None`: when connections are opened.
+    pub dns: Option<Duration>,
     pub drain: Duration,
     pub scram_iterations: u32,
 }
@@ -260,6 +262,7 @@ impl Default for Limits {
             idle: Duration::from_mins(10),
             age: Duration::from_hours(1),
             health: Duration::from_secs(30),
+            dns: None,
             drain: Duration::from_secs(30),
             scram_iterations: 1_000_000,
         }

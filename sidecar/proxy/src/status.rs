@@ -46,6 +46,27 @@ pub struct Status {
     /// Of users whose password comes from a command.
     #[serde(default)]
     pub passwords: Vec<PasswordStatus>,
+    /// If there is a choice of hosts, or a role that they must have.
+    #[serde(default)]
+    pub hosts: Vec<HostStatus>,
+}
+
+/// A host of the server.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct HostStatus {
+    pub host: String,
+    /// As the server has told it last: `read-write`, `read-only`, `standby`, `not-ready`; `unknown`, or `not-asked` if no
+    /// role is needed.
+    pub role: String,
+    /// Whether it can be used: `usable`, `doubtful`, `unfit`, `unreachable`, `left`, `superseded`,
+    /// `untried`.
+    pub standing: String,
+    /// Time since it has told its role.
+    pub confirmed_s: Option<f64>,
+    pub timeline: Option<u32>,
+    /// How often it was doubted.
+    pub doubts: u64,
+    pub connections: usize,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -110,6 +131,9 @@ pub struct StatusCounters {
     pub moves: u64,
     pub reloads: u64,
     pub reloads_failed: u64,
+    /// Changes from one host to another.
+    #[serde(default)]
+    pub failovers: u64,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -180,6 +204,9 @@ impl Status {
     #[must_use]
     pub fn merge(mut self, other: Self) -> Self {
         self.clients.add(other.clients);
+        for (own, other) in self.hosts.iter_mut().zip(&other.hosts) {
+            own.connections += other.connections;
+        }
         self.threads.extend(other.threads);
         for pool in other.pools {
             match self.pools.iter_mut().find(|own| own.user == pool.user && own.database == pool.database) {
@@ -285,6 +312,14 @@ impl Display for Status {
                 out,
                 "password            {}{expires} fetched {fetched} times, {failed} failed",
                 user.escape_debug()
+            )?;
+        }
+        for host in &self.hosts {
+            let HostStatus { host, role, standing, connections, confirmed_s, .. } = host;
+            let confirmed = confirmed_s.map_or_else(String::new, |age| format!(", confirmed {age:.0} s ago"));
+            writeln!(
+                out,
+                "host                {host} {role}, {standing}, {connections} connections{confirmed}"
             )?;
         }
         if self.pools.is_empty() {

@@ -2,17 +2,25 @@
 
 use super::{Config, ConfigError};
 use crate::settings::{AuthQuery, DatabaseUser, PostgresAccess, ReplicationAccess};
-use crate::url::ProtocolKind;
+use crate::url::{ProtocolKind, ServerUrl};
 
 impl Config {
     pub(super) fn access(
         &self,
-        protocol: ProtocolKind,
+        server: &ServerUrl,
         users: &[DatabaseUser],
     ) -> Result<PostgresAccess, ConfigError> {
+        let protocol = server.protocol;
         let replication = ReplicationAccess::of(self.replication.unwrap_or_default());
         if replication == ReplicationAccess::Allowed && protocol == ProtocolKind::MySql {
             return Err(ConfigError::ReplicationInMySql);
+        }
+        // Neither asks a server for its role before it uses it.
+        if replication == ReplicationAccess::Allowed && server.is_watched() {
+            return Err(ConfigError::NeedsOneHost("replication"));
+        }
+        if self.auth_user.is_some() && server.is_watched() {
+            return Err(ConfigError::NeedsOneHost("auth-user"));
         }
         Ok(PostgresAccess { replication, auth_query: self.auth_query(protocol, users)? })
     }
@@ -30,6 +38,9 @@ impl Config {
             (None, Some(_)) => Err(ConfigError::AuthQueryWithoutUser),
             (Some(user), _) if !users.iter().any(|known| known.name == *user) => {
                 Err(ConfigError::UnknownAuthUser(user.clone()))
+            }
+            (Some(user), _) if users.iter().any(|known| known.name == *user && known.command.is_some()) => {
+                Err(ConfigError::AuthUserWithCommand(user.clone()))
             }
             _ if !query.contains("$1") => Err(ConfigError::AuthQueryWithoutName),
             (Some(user), _) => Ok(Some(AuthQuery { user: user.clone(), query })),

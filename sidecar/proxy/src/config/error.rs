@@ -33,6 +33,10 @@ pub enum ConfigError {
     AuthQueryWithoutName,
     #[error("auth-user is \"{0}\", which is neither the user of --server nor the name of a [[user]]")]
     UnknownAuthUser(String),
+    #[error("auth-user \"{0}\" cannot have a password-command: the query needs a password that stays")]
+    AuthUserWithCommand(String),
+    #[error("{0} needs a URL with one host and without target_session_attrs")]
+    NeedsOneHost(&'static str),
     #[error("auth-user and auth-query apply to PostgreSQL only: remove them for MySQL and MariaDB")]
     AuthQueryInMySql,
     #[error("invalid URL in --server: {0}")]
@@ -47,6 +51,8 @@ pub enum ConfigError {
     TwoUsers(String),
     #[error("a warm-up of {warm} connections for each of {users} users exceeds the pool-size, {limit}")]
     WarmUp { warm: usize, users: usize, limit: usize },
+    #[error("dns-time cannot be {0}: it must be at least 1s")]
+    DnsTime(HumanDuration),
     #[error("listen cannot be {0}: an address that is not loopback needs tls-cert and tls-key")]
     NotLoopback(ListenAddress),
     #[error("admin cannot be {0}: status and metrics are served on loopback addresses only")]
@@ -100,6 +106,8 @@ pub enum CommandSettingError {
     Substitution(String, String),
     #[error("%p in {0:?}, but the server has a unix socket and no port")]
     NoPort(String),
+    #[error("\"{0}\": the URL of --server has several hosts, whose passwords may differ")]
+    SeveralHosts(String),
     #[error("%d in {0:?}, but the user has no database")]
     NoDatabase(String),
     #[error("password-command-time cannot be {0}: it must be from 100ms to 1m")]

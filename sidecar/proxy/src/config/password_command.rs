@@ -75,6 +75,9 @@ impl UserSection {
             match (rest.next(), &server.address) {
                 (Some('%'), _) => text.push('%'),
                 (Some('u'), _) => text.push_str(&self.name),
+                (Some('h' | 'p'), _) if !server.further.is_empty() => {
+                    return Err(CommandSettingError::SeveralHosts(word.to_owned()));
+                }
                 (Some('h'), ServerAddress::Host { host, .. }) => text.push_str(host),
                 (Some('h'), ServerAddress::Socket(path)) => text.push_str(&path.display().to_string()),
                 (Some('p'), ServerAddress::Host { port, .. }) => text.push_str(&port.to_string()),

@@ -33,6 +33,14 @@ fn the_number_of_threads_is_limited() {
 }
 
 #[test]
+fn names_are_watched_only_if_that_is_asked_for() {
+    let dns = |more: &str| config(more).resolve().map(|resolved| resolved.settings.limits.dns);
+    assert!(matches!((dns(""), dns("dns-time = \"2s\"")), (Ok(None), Ok(Some(time))) if time.as_secs() == 2));
+    let error = dns("dns-time = \"500ms\"").unwrap_err();
+    assert_eq!(error.to_string(), "dns-time cannot be 500ms: it must be at least 1s");
+}
+
+#[test]
 fn groups_are_a_list_and_need_tls_to_the_server() {
     let groups = |server: &str, more: &str| {
         let text = format!("listen = \"unix:/run/x/.s.PGSQL.1\"\nserver = \"{server}\"\n{more}");

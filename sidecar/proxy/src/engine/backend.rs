@@ -10,6 +10,7 @@ use ciphertoll_wire::{Response, postgres, session};
 
 use super::environment::Environment;
 use super::flow::{Flow, TokenKind, token_of};
+use super::host_link::{HostLink, LinkPurpose};
 use super::password_use::PasswordUse;
 use super::upkeep::Upkeep;
 use super::usage::Usage;
@@ -36,6 +37,8 @@ pub(super) struct ServerConnection<P: Protocol> {
     pub(super) number: u32,
     /// If it comes from a command.
     pub(super) password: PasswordUse,
+    /// `None` without a choice of hosts.
+    pub(super) link: Option<Box<HostLink>>,
     pub(super) stage: ServerStage<P>,
 }
 
@@ -160,6 +163,7 @@ impl<P: Protocol> ServerConnection<P> {
             number,
             upkeep: Upkeep::new(fingerprints, env.version, env.now),
             password,
+            link: None,
             stage: ServerStage::Connecting { connecting: None, until: env.now + env.limits.connect },
         }
     }
@@ -168,6 +172,12 @@ impl<P: Protocol> ServerConnection<P> {
         if let ServerStage::Connecting { connecting, .. } = &mut self.stage {
             *connecting = Some(Box::new(pending));
         }
+    }
+
+    /// A connect that has waited for a host begins now.
+    pub(super) fn start_connect(&mut self, pending: Connecting, env: &Environment<P>) {
+        let until = env.now + env.limits.connect;
+        self.stage = ServerStage::Connecting { connecting: Some(Box::new(pending)), until };
     }
 
     /// The connect that waits for readiness or for derived keys.
@@ -209,7 +219,8 @@ impl<P: Protocol> ServerConnection<P> {
             ("group", &group),
             ("auth", &login_info.1),
         ];
-        env.log.event(Level::Info, "server-connected", &fields);
+        let is_poll = self.link.as_ref().is_some_and(|link| link.purpose == LinkPurpose::Poll);
+        env.log.event(if is_poll { Level::Debug } else { Level::Info }, "server-connected", &fields);
         let Some(state) = env.protocol.backend_state(&self.key, info) else {
             let reason = "the server speaks another protocol";
             return Err(postgres::Error::Protocol { message: "end of the login", reason }.into());

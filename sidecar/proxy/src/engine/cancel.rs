@@ -52,7 +52,11 @@ impl<P: Protocol> Worker<P> {
     }
 
     fn start_cancel(&mut self, requester: Id, server: Id, plan: ConnectPlan) -> Result<(), Error> {
-        let connecting = self.env.upstream.open(plan)?;
+        let link = self.servers.get(server).and_then(|server| server.link.as_deref());
+        let connecting = match link.and_then(|link| link.host.zip(link.at.as_ref())) {
+            Some((host, at)) => self.env.upstream.open_beside(host, at, plan)?,
+            None => self.env.upstream.open(plan)?,
+        };
         let until = self.env.now + self.env.limits.reset;
         let id = self.cancels.insert(CancelRequest::new(connecting, server, requester, until));
         if let Some(channel) = self.cancels.get_mut(id).and_then(CancelRequest::channel)

@@ -499,6 +499,10 @@ impl<P: Protocol> Client<P> {
                 if waited >= limits.queue && self.has_waited_too_long(key, env) =>
             {
                 let seconds = limits.queue.as_secs_f64();
+                if let Some(hosts) = env.hosts.as_ref().filter(|hosts| hosts.is_searching()) {
+                    let message = format!("no server was found within {seconds} s: {}", hosts.describe());
+                    return ClientStep::Refuse(Refusal::new(Refusal::NO_SERVER, message));
+                }
                 let message = format!("no server connection became free within {seconds} s");
                 ClientStep::Refuse(Refusal::new(Refusal::FULL, message))
             }

@@ -102,6 +102,7 @@ impl<P: Protocol> Worker<P> {
     fn begin_transaction(&mut self, id: Id, key: &P::Key) {
         if let Some(last_server) = self.clients.get(id).and_then(|client| client.last_server)
             && self.servers.open(last_server).is_some_and(|backend| backend.is_kept_for(id))
+            && !self.is_stale(last_server)
             && self.take_for_client(last_server)
         {
             self.resume_on_last(id, last_server);

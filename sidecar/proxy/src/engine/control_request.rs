@@ -3,6 +3,7 @@
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::mpsc::Sender;
+use std::time::Duration;
 
 use super::client_tls::ClientTls;
 use super::console_request::ConsoleRequest;
@@ -10,6 +11,7 @@ use super::environment::AccessRules;
 use super::upkeep::SettingsVersion;
 use crate::log::Log;
 use crate::protocol::Protocol;
+use crate::resolver::RESOLVE_INTERVAL;
 use crate::settings::{Limits, Settings, StartError};
 use crate::status::Status;
 use crate::upstream::{self, Upstream};
@@ -69,7 +71,9 @@ impl<P: Protocol> PreparedSettings<P> {
             console: settings.console.clone().map(Arc::new),
         };
         let mut upstream = Upstream::new(&settings.server, settings.tls_library, &settings.groups)
-            .map_err(StartError::Tls)?;
+            .map_err(StartError::Tls)?
+            .with_dns_time(settings.limits.dns.unwrap_or(RESOLVE_INTERVAL))
+            .with_silence(silence_limit(settings));
         if !settings.watch_files.is_zero() {
             // Files that are replaced while the proxy runs close no connections.
             upstream.fingerprint = upstream::fingerprint_of_settings(settings);
@@ -78,4 +82,9 @@ impl<P: Protocol> PreparedSettings<P> {
         let (limits, version) = (settings.limits.clone(), SettingsVersion::new());
         Ok(Self { access, protocol, upstream, limits, log, version })
     }
+}
+
+/// A link that goes silent is left within `health-time`: half of it passes until that is certain.
+fn silence_limit(settings: &Settings) -> Duration {
+    if settings.server.is_watched() { settings.limits.health / 2 } else { Duration::ZERO }
 }

@@ -13,6 +13,7 @@ use super::upkeep::SettingsVersion;
 use crate::client_auth::ClientAuth;
 use crate::console_link::ConsoleLink;
 use crate::console_rules::ConsoleRules;
+use crate::hosts::SharedHosts;
 use crate::log::Log;
 use crate::metrics::Metrics;
 use crate::notify::Notifier;
@@ -32,6 +33,8 @@ pub(super) struct Environment<P: Protocol> {
     pub(super) log: Log,
     pub(super) access: AccessRules,
     pub(super) upstream: Upstream,
+    /// `None` without a choice of hosts.
+    pub(super) hosts: Option<Arc<SharedHosts>>,
     pub(super) services: Services,
     /// What operators have asked for.
     pub(super) operations: Arc<Operations>,

@@ -143,10 +143,12 @@ impl<P: Protocol> Worker<P> {
                 moves: metrics.moves.get(),
                 reloads: metrics.reloads.get(),
                 reloads_failed: metrics.reloads_failed.get(),
+                failovers: self.env.hosts.as_ref().map_or(0, |hosts| hosts.with(|all| all.failovers())),
             },
             groups: metrics.groups.counts(),
             certificates: client_certificates.chain(&self.env.upstream.expiries).map(certificate).collect(),
             passwords: metrics.passwords.status(),
+            hosts: self.host_status(),
         }
     }
 

@@ -36,6 +36,7 @@ impl<P: Protocol> Worker<P> {
                     self.accept_cancel(*requester, process_id, &key);
                 }
                 WorkerMessage::CloseUnused(vacate) => self.close_unused(vacate),
+                WorkerMessage::HostsChanged => self.hosts_changed(),
                 WorkerMessage::KeysDerived(server) => self.continue_connect(server, Connecting::resume),
                 WorkerMessage::LookedUp(client, outcome) => self.looked_up(client, outcome),
                 WorkerMessage::Learn(learned) => self.learn(learned),

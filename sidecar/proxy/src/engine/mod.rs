@@ -29,6 +29,8 @@ mod credentials;
 mod environment;
 mod exclusive;
 mod flow;
+mod host_actions;
+mod host_link;
 mod inspect;
 mod key_deriver;
 mod look_ups;

@@ -2,13 +2,14 @@
 //! end. A transition does what concerns only these two, and returns what the worker must do.
 
 use ciphertoll_net::Error;
-use ciphertoll_wire::relay::{Departure, Goodbye};
+use ciphertoll_wire::relay::{Departure, Goodbye, RoleDoubt};
 use ciphertoll_wire::session;
 
 use super::agenda::{Agenda, DeferredWork};
 use super::backend::{Activity, Backend, BackendStep, ServerConnection, ServerStage};
 use super::client::{CANNOT_BE_WATCHED, Client, ClientStage, ClientStep, Presence};
 use super::environment::Environment;
+use super::host_link::HostLink;
 use super::relay::{ToClient, ToServer, forward, is_full, pass_to_client, pass_to_server};
 use super::worker::Worker;
 use crate::protocol::{
@@ -23,6 +24,7 @@ pub(super) struct ServedClient<'a, P: Protocol> {
     pub(super) server_id: Id,
     client: &'a mut Client<P>,
     key: &'a P::Key,
+    link: Option<&'a HostLink>,
     backend: &'a mut Backend<P>,
     env: &'a mut Environment<P>,
     agenda: &'a mut Agenda,
@@ -65,13 +67,13 @@ impl<P: Protocol> Worker<P> {
     /// This client and this connection, if both are there.
     pub(super) fn client_and_server(&mut self, client_id: Id, server_id: Id) -> Option<ServedClient<'_, P>> {
         let client = self.clients.get_mut(client_id)?;
-        let ServerConnection { key, stage: ServerStage::Open(backend), .. } =
+        let ServerConnection { key, link, stage: ServerStage::Open(backend), .. } =
             self.servers.get_mut(server_id)?
         else {
             return None;
         };
-        let (env, agenda) = (&mut self.env, &mut self.agenda);
-        Some(ServedClient { client_id, server_id, client, key, backend, env, agenda })
+        let (env, agenda, link) = (&mut self.env, &mut self.agenda, link.as_deref());
+        Some(ServedClient { client_id, server_id, client, key, link, backend, env, agenda })
     }
 
     /// This client, if a connection serves it.
@@ -252,6 +254,12 @@ impl<P: Protocol> ServedClient<'_, P> {
         backend.channel.borrow(&mut self.env.spare);
         let outcome = pass_to_client(client, backend, &self.env.services.metrics.bytes_to_client);
         backend.channel.give_back(&mut self.env.spare);
+        if let Some(link) = self.link
+            && let Activity::Session { session, .. } = &mut backend.activity
+            && session.take_role_doubt() == RoleDoubt::Raised
+        {
+            link.doubt("it has refused a command", self.env);
+        }
         let departure = self.departure();
         let is_answered = departure != Some(Departure::WhenAnswered);
         if was_full && !is_full(self.backend) || self.client.flow.awaits_answers && is_answered {

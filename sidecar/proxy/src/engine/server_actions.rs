@@ -24,6 +24,9 @@ impl<P: Protocol> Worker<P> {
         if self.lacks_password(key) {
             return;
         }
+        if self.env.hosts.is_some() {
+            return self.search(key, self.env.now);
+        }
         let plan = self.env.protocol.connect_plan(key).ok_or_else(|| {
             let reason = "this user is no longer configured".to_owned();
             Error::Unresolved { name: key.user().to_owned(), reason }
@@ -101,7 +104,10 @@ impl<P: Protocol> Worker<P> {
         }
     }
 
-    fn connect_done(&mut self, id: Id) {
+    pub(super) fn connect_done(&mut self, id: Id) {
+        if self.confirm_first(id) {
+            return;
+        }
         let Some(key) = self.servers.get(id).map(|server| server.key.clone()) else { return };
         self.env.metrics().opened.increment();
         self.password_accepted(id);
@@ -122,7 +128,7 @@ impl<P: Protocol> Worker<P> {
 
     /// A connect has failed: the client that has waited longest is told.
     pub(super) fn connect_failed(&mut self, key: &P::Key, id: Option<Id>, error: &Error) {
-        if id.is_some_and(|id| self.has_newer_password(id, key, error)) {
+        if id.is_some_and(|id| self.has_newer_password(id, key, error)) || self.search_on(key, id, error) {
             return;
         }
         if let Some(id) = id {
@@ -225,6 +231,9 @@ impl<P: Protocol> Worker<P> {
 
     /// A command of the proxy is done: the connection is available.
     fn command_done(&mut self, id: Id) {
+        if !self.role_confirmed(id) {
+            return;
+        }
         if let Some(ServerConnection { key, stage: ServerStage::Open(backend), .. }) =
             self.servers.get_mut(id)
             && self.env.protocol.learn_again(key, &mut backend.state)
@@ -258,6 +267,10 @@ impl<P: Protocol> Worker<P> {
         if server.cancels > 0 {
             return self.release_server(id, Release::Clean);
         }
+        if self.check_host(id) {
+            return;
+        }
+        let Some(server) = self.servers.get_mut(id) else { return };
         let Some(backend) = server.becomes_idle(&self.env) else { return };
         if backend.flow.has_more() {
             self.agenda.defer(DeferredWork::Server(id));
@@ -371,7 +384,10 @@ impl<P: Protocol> Worker<P> {
     /// Whether a kept connection can be used by a client whose command follows the reset.
     pub(super) fn can_pipeline_reset(&self, id: Id) -> bool {
         let Some((server, backend)) = self.servers.get(id).zip(self.servers.open(id)) else { return false };
-        let is_ready = server.cancels == 0 && !backend.flow.has_ended() && self.discard_reason(id).is_none();
+        let is_ready = server.cancels == 0
+            && !backend.flow.has_ended()
+            && !self.is_stale(id)
+            && self.discard_reason(id).is_none();
         let context = backend.kept_context();
         is_ready && context.is_some_and(|context| self.env.protocol.reset_need(context).is_pipelined())
     }
@@ -406,9 +422,15 @@ impl<P: Protocol> Worker<P> {
 
     /// A connection has ended or is unusable: its client is told.
     pub(super) fn server_lost(&mut self, id: Id, error: Option<&Error>) {
+        if self.opening_lost(id, error) {
+            return;
+        }
         let Some(mut server) = self.servers.remove(id) else { return };
         self.move_usage(&mut server);
         let reason = error.map_or_else(|| "the server closed the connection".to_owned(), ToString::to_string);
+        if let Some(link) = &server.link {
+            link.doubt(&reason, &self.env);
+        }
         let fields: [(&str, &dyn std::fmt::Display); 2] =
             [("server_connection", &id.index), ("reason", &reason)];
         self.env.log.event(Level::Warn, "server-lost", &fields);
@@ -444,6 +466,9 @@ impl<P: Protocol> Worker<P> {
     }
 
     pub(super) fn close_server(&mut self, id: Id, reason: &str) {
+        if self.opening_lost(id, None) {
+            return;
+        }
         let Some(mut server) = self.servers.remove(id) else { return };
         self.move_usage(&mut server);
         let fields: [(&str, &dyn std::fmt::Display); 2] =

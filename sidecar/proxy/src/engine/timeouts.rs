@@ -19,6 +19,7 @@ impl<P: Protocol> Worker<P> {
         for id in self.servers.ids() {
             self.tick_server(id);
         }
+        self.tick_hosts();
         for id in self.cancels.ids() {
             if self.cancels.get(id).is_some_and(|cancel| self.env.now >= cancel.until) {
                 self.cancel_lost(id);
@@ -45,7 +46,7 @@ impl<P: Protocol> Worker<P> {
     }
 
     fn tick_server(&mut self, id: Id) {
-        let Some(server) = self.servers.get(id) else { return };
+        let Some(server) = self.servers.get(id).filter(|_| !self.is_searching(id)) else { return };
         let is_gone = |client| self.clients.get(client).is_none();
         match server.tick(&self.env, is_gone) {
             ServerExpiry::None => {}
@@ -66,7 +67,10 @@ impl<P: Protocol> Worker<P> {
             ServerExpiry::SendReset => self.update_backend(id, |backend, env| backend.send_reset(id, env)),
             ServerExpiry::Unused if self.is_kept_warm(&server.key) => {}
             ServerExpiry::Unused => self.close_server(id, "it was idle for too long"),
-            ServerExpiry::Close(reason) => self.close_server(id, reason),
+            ServerExpiry::Close(reason) => {
+                let reason = self.fell_silent(id).unwrap_or(reason);
+                self.close_server(id, reason);
+            }
         }
     }
 

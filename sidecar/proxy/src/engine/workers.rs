@@ -29,6 +29,7 @@ use super::usage::UsageTotals;
 use super::worker::Worker;
 use super::worker_shared::WorkerShared;
 use crate::console_facts::Facts;
+use crate::hosts::SharedHosts;
 use crate::inheritance::Inheritance;
 use crate::log::Log;
 use crate::notify::Notifier;
@@ -97,6 +98,7 @@ impl<P: Protocol> Workers<P> {
         };
         services.console.set_facts(Facts::of(settings, log));
         let mut workers = Vec::<Worker<P>>::new();
+        let hosts = watched_hosts(settings);
         let pool = ConnectionPool::new(settings.limits.server_connections);
         let pools = WorkerShared::for_workers(pool, threads);
         let shared = SharedState::for_workers(&mailboxes);
@@ -108,7 +110,9 @@ impl<P: Protocol> Workers<P> {
             };
             let (prepared, services) = (prepared.clone(), services.clone());
             let parts = (reactor, Acceptor::new(listeners), tokens);
-            workers.push(Worker::new(parts, shared, pool, prepared, settings, services));
+            let mut worker = Worker::new(parts, shared, pool, prepared, settings, services);
+            worker.env.hosts.clone_from(&hosts);
+            workers.push(worker);
         }
         let mut first = workers.remove(0);
         first.signals = Some(first.watch_signals(SIGNALS, signals)?);
@@ -203,6 +207,14 @@ fn make_directory(socket: &Path, mode_of_socket: u32) -> Result<(), StartError> 
     }
 }
 
+/// The hosts, if there is a choice of them, a role that they must have, or a name that is watched.
+fn watched_hosts(settings: &Settings) -> Option<Arc<SharedHosts>> {
+    let server = &settings.server;
+    let labels = server.hosts().map(ToString::to_string).collect();
+    let is_watched = server.is_watched() || settings.limits.dns.is_some();
+    is_watched.then(|| Arc::new(SharedHosts::new(labels, server.target, server.balance)))
+}
+
 fn key_deriver<P: Protocol>(mailboxes: Arc<[Mailbox<P>]>) -> KeyDeriver {
     KeyDeriver::new(move |server| {
         if let Some(mailbox) = mailboxes.get(server.thread()) {
@@ -230,10 +242,11 @@ impl<P: Protocol> Worker<P> {
                 pooling: settings.pooling,
                 version,
                 limits,
-                server: settings.server.address.to_string(),
+                server: settings.server.label(),
                 log,
                 access,
                 upstream,
+                hosts: None,
                 services,
                 operations: Arc::default(),
                 reactor,

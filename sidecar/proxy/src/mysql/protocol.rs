@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use ciphertoll_wire::mysql::command::encode_quit;
 use ciphertoll_wire::mysql::greeting_template::GreetingTemplate;
-use ciphertoll_wire::mysql::relay::{Diagnostics, InternalCommand, OpenState, ResetOutcome};
+use ciphertoll_wire::mysql::relay::{Diagnostics, InternalCommand, OpenState, ReportedRole, ResetOutcome};
 use ciphertoll_wire::mysql::sql::Remains;
 use ciphertoll_wire::mysql::ssl_request::UTF8MB4;
 use ciphertoll_wire::mysql::{
@@ -22,6 +22,7 @@ use super::startup_request::StartupRequest;
 use crate::client_auth::ClientAuth;
 use crate::credentials::PasswordCell;
 use crate::fingerprint::Fingerprint;
+use crate::hosts::{RoleKind, ServerRole};
 use crate::login_names::LoginNames;
 use crate::protocol::{
     AcquiredState, CancelBy, CancelToken, CommandOutcome, ConnectPlan, PoolKey, Pooling, Protocol,
@@ -355,6 +356,18 @@ impl Protocol for MySql {
         Ok(InternalCommand::ping(backend.capabilities, to_server))
     }
 
+    fn ask_role(
+        &self,
+        backend: &mut BackendState,
+        to_server: &mut Vec<u8>,
+    ) -> SessionResult<InternalCommand> {
+        Ok(InternalCommand::ask_role(backend.capabilities, to_server)?)
+    }
+
+    fn take_role(&self, backend: &mut BackendState) -> Option<ServerRole> {
+        backend.role.take()
+    }
+
     fn holds_diagnostics(&self, released: &ReleasedState) -> bool {
         released.diagnostics == Diagnostics::Some
     }
@@ -393,6 +406,7 @@ impl ProtocolCommand for InternalCommand {
         Ok(match Self::step(self, input, &mut backend.initial_state)? {
             Response::NeedInput => Response::NeedInput,
             Response::Done(ResetOutcome::Restored) => {
+                backend.role = self.role().and_then(server_role);
                 if let Some(status) = self.reset_status() {
                     backend.record_status(status);
                 }
@@ -403,4 +417,15 @@ impl ProtocolCommand for InternalCommand {
             )),
         })
     }
+}
+
+/// A server that restricts writes is a standby: what else it is, it does not tell.
+fn server_role(reported: ReportedRole) -> Option<ServerRole> {
+    let kind = match reported {
+        ReportedRole::ReadWrite => RoleKind::ReadWrite,
+        ReportedRole::ReadOnly => RoleKind::Standby,
+        ReportedRole::NotReady => RoleKind::NotReady,
+        ReportedRole::Unknown => return None,
+    };
+    Some(ServerRole { kind, timeline: None })
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use ciphertoll_net::tls::Context;
 use ciphertoll_wire::postgres::command::encode_terminate;
-use ciphertoll_wire::postgres::relay::{InternalCommand, TimeLimit};
+use ciphertoll_wire::postgres::relay::{InternalCommand, NewTransactions, Recovery, ReportedRole, TimeLimit};
 use ciphertoll_wire::postgres::sql::Remains;
 use ciphertoll_wire::postgres::{
     ChannelBinding, Parameters, PostgresConnect, PostgresLogin, PostgresTlsMode, TransactionStatus,
@@ -27,6 +27,7 @@ use crate::client_auth::ClientAuth;
 use crate::console_rules::CONSOLE;
 use crate::credentials::PasswordCell;
 use crate::fingerprint::Fingerprint;
+use crate::hosts::{RoleKind, ServerRole};
 use crate::log::Log;
 use crate::protocol::{
     AcquiredState, CancelBy, CancelToken, CommandOutcome, ConnectPlan, PoolKey, Pooling, Protocol,
@@ -448,6 +449,18 @@ impl Protocol for Postgres {
         Ok(InternalCommand::ping(to_server)?)
     }
 
+    fn ask_role(&self, _: &mut BackendState, to_server: &mut Vec<u8>) -> SessionResult<InternalCommand> {
+        Ok(InternalCommand::ask_role(to_server)?)
+    }
+
+    fn take_role(&self, backend: &mut BackendState) -> Option<ServerRole> {
+        backend.role.take()
+    }
+
+    fn reported_standby(&self, backend: &BackendState) -> Option<bool> {
+        backend.parameters.get(b"in_hot_standby").map(|value| value == b"on")
+    }
+
     fn idle_command(&self) -> InternalCommand {
         InternalCommand::nothing()
     }
@@ -482,6 +495,7 @@ impl ProtocolCommand for InternalCommand {
         Ok(match Self::step(self, input, &mut backend.parameters)? {
             Response::NeedInput => Response::NeedInput,
             Response::Done(TransactionStatus::Idle) => {
+                backend.role = self.role().map(server_role);
                 // Others are reported after the server's configuration has changed.
                 if backend.base.digest() != backend.parameters.digest() {
                     backend.base = backend.parameters.clone();
@@ -494,6 +508,15 @@ impl ProtocolCommand for InternalCommand {
             }
         })
     }
+}
+
+fn server_role(reported: ReportedRole) -> ServerRole {
+    let kind = match (reported.recovery, reported.transactions) {
+        (Recovery::InRecovery, _) => RoleKind::Standby,
+        (Recovery::Ended, NewTransactions::ReadWrite) => RoleKind::ReadWrite,
+        (Recovery::Ended, NewTransactions::ReadOnly) => RoleKind::ReadOnlyPrimary,
+    };
+    ServerRole { kind, timeline: reported.timeline }
 }
 
 #[cfg(test)]

@@ -8,7 +8,7 @@ use ciphertoll_wire::postgres::relay::{
 use ciphertoll_wire::postgres::server::{Report, write_error, write_parameter_status, write_ready_for_query};
 use ciphertoll_wire::postgres::sql::Remains;
 use ciphertoll_wire::postgres::{Error, Parameters, Severity, TextEncoding, TransactionStatus};
-use ciphertoll_wire::relay::Departure;
+use ciphertoll_wire::relay::{Departure, RoleDoubt};
 
 use super::backend_state::{BackendState, Greeting, ResetContext};
 use super::opening::{CommandPurpose, Opening};
@@ -324,6 +324,10 @@ impl ProtocolSession for ClientSession {
             processed.phase = self.phase(&processed.settings_result, backend);
         }
         Ok(processed)
+    }
+
+    fn take_role_doubt(&mut self) -> RoleDoubt {
+        self.relay.take_role_doubt()
     }
 
     fn is_full(&self) -> bool {

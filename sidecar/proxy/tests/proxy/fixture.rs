@@ -100,6 +100,10 @@ impl Fixture {
         self.server.as_ref().expect("the server is there")
     }
 
+    pub(crate) fn build(&self) -> &Build {
+        &self.build
+    }
+
     pub(crate) fn server_port(&self) -> u16 {
         match self.server().tcp_endpoint() {
             Endpoint::Tcp(address) => address.port(),
@@ -165,6 +169,10 @@ impl Fixture {
             .args(self.mode.arguments())
             .args(arguments);
         self.proxy_by(&mut command, directory, port)
+    }
+
+    pub(crate) fn mode_arguments(&self) -> &'static [&'static str] {
+        self.mode.arguments()
     }
 
     /// The program, with the password in its environment.

@@ -7,11 +7,13 @@
 mod auth_query;
 mod cases;
 mod client_tls;
+mod cluster;
 mod console;
 mod credentials;
 mod cves;
 mod departures;
 mod drivers;
+mod failover;
 mod fake;
 mod faults;
 mod fixture;
@@ -20,6 +22,7 @@ mod limits;
 mod meanings;
 mod moved_settings;
 mod mysql;
+mod names;
 mod operations;
 mod own_messages;
 mod parked;
@@ -31,6 +34,7 @@ mod reset_leaks;
 mod server;
 mod server_behaviour;
 mod servers;
+mod silent_link;
 mod stalls;
 mod stand_in;
 mod switchover;
@@ -84,6 +88,10 @@ fn postgres() -> Vec<Trial> {
         Topic::new("faults", SESSION, &faults::CASES),
         Topic::new("faults", SESSION, &stalls::CASES),
         Topic::new("faults", SESSION, &limits::CASES),
+        Topic::new("failover", BOTH, &failover::CASES),
+        Topic::new("failover", SESSION, &failover::OF_SESSIONS),
+        Topic::new("failover", BOTH, &silent_link::CASES),
+        Topic::new("failover", BOTH, &names::CASES),
         Topic::new("transactions", TRANSACTION, &transactions::CASES),
         Topic::new("transactions", TRANSACTION, &parked::CASES),
         Topic::new("transactions", TRANSACTION, &meanings::CASES),

@@ -22,7 +22,7 @@ pub(crate) const CASES: [Case; 5] = [
 ];
 
 /// Cases that also run on two threads: those of the shared pool, of its limits, of cancel requests, and of upgrades.
-pub(crate) const ALSO_ON_TWO: [&str; 26] = [
+pub(crate) const ALSO_ON_TWO: [&str; 28] = [
     "a password that changes each second costs no client a connect",
     "a cancel request hits the right command",
     "a late cancel request hits no other client",
@@ -49,6 +49,8 @@ pub(crate) const ALSO_ON_TWO: [&str; 26] = [
     "a reconnect replaces connections between transactions",
     "a client is killed by its number, and a database by its name",
     "a shutdown waits for clients or for servers",
+    "a primary that dies is replaced, and is not written to when it comes back",
+    "clients wait while no host has the role, and are told which hosts were tried",
 ];
 
 const CLIENT_LOOPS: usize = 8;

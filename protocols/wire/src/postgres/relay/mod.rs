@@ -18,7 +18,9 @@ pub(crate) mod session_follower;
 pub(crate) mod session_remains;
 pub(crate) mod traffic;
 
-pub use internal_command::{InternalCommand, PipelinedCommit, TimeLimit};
+pub use internal_command::{
+    InternalCommand, NewTransactions, PipelinedCommit, Recovery, ReportedRole, TimeLimit,
+};
 pub use pass_through::PassThrough;
 pub use session_follower::{
     ClientStatements, ConnectionStatements, FirstMessage, Followed, SessionFollower, first_command_bytes,

@@ -74,6 +74,10 @@ impl Fixture {
         self.server = Some(self.lab.start_with(&start, &settings).expect("the server starts"));
     }
 
+    pub(crate) fn build(&self) -> &Build {
+        &self.build
+    }
+
     pub(crate) fn engine(&self) -> Engine {
         self.server().engine()
     }
@@ -284,7 +288,7 @@ impl Proxy {
     }
 }
 
-fn plugin_of(engine: Engine) -> Plugin {
+pub(crate) fn plugin_of(engine: Engine) -> Plugin {
     match engine {
         Engine::MySql => Plugin::CachingSha2Password,
         _ => Plugin::NativePassword,

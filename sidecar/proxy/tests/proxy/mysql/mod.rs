@@ -7,12 +7,14 @@ mod credentials;
 mod departures;
 mod drivers;
 mod errors;
+mod failover;
 mod fake;
 mod faults;
 mod fixture;
 mod leaks;
 mod limits;
 mod moves;
+mod pair;
 mod parked;
 mod random_clients;
 mod raw;
@@ -62,6 +64,7 @@ fn of_server(level: &ServerLevel) -> Vec<Trial> {
         Topic::new("leaks", BOTH, &leaks::CASES),
         Topic::new("leaks", SESSION, &leaks::OF_SESSIONS),
         Topic::new("leaks", BOTH, &reset_leaks::CASES),
+        Topic::new("failover", BOTH, &failover::CASES),
         Topic::new("authentication", BOTH, &authentication::CASES),
         Topic::new("authentication", SESSION, &authentication::OF_SESSIONS),
         Topic::new("authentication", BOTH, &reloads::CASES),
