@@ -69,7 +69,7 @@ fn help_shows_the_effective_defaults() {
         let Some((_, default)) = help.rsplit_once("[default: ") else { continue };
         let value = match name {
             // Described in words.
-            "queue-limit" | "tls-groups" | "tls-library" => continue,
+            "queue-limit" | "tls-groups" | "tls-library" | "dns-time" => continue,
             "log" => shown["log"].get("level"),
             "log-format" => shown["log"].get("format"),
             name => shown["limits"].get(name).or(shown.get(name)),
