@@ -32,7 +32,7 @@ impl Scope {
 pub(crate) struct Operations {
     /// Grows with each change; 0 if there never was one.
     version: u64,
-    paused: Names,
+    paused: PausedNames,
     disabled: BTreeSet<String>,
     /// When new connections were asked for: older ones must be closed.
     reconnected: BTreeMap<String, Instant>,
@@ -42,7 +42,7 @@ pub(crate) struct Operations {
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-struct Names {
+struct PausedNames {
     all: bool,
     some: BTreeSet<String>,
 }

@@ -491,6 +491,25 @@ impl<K: Clone + Eq + Hash, S: WorkerBound, C: WorkerBound> ConnectionPool<K, S, 
         self.pools.iter().flatten().any(|pool| pool.opening > 0)
     }
 
+    /// Pauses the keys that `covers` names, and no others. A rule that is not newer than the present one changes nothing.
+    pub fn set_paused(&mut self, version: u64, covers: impl Fn(&K) -> bool + Send + 'static) {
+        if self.pause.replace(version, covers) {
+            for pool in self.pools.iter_mut().flatten() {
+                pool.is_paused = self.pause.covers(&pool.key);
+            }
+        }
+    }
+
+    pub fn is_paused(&self, key: &K) -> bool {
+        self.get(key).map_or_else(|| self.pause.covers(key), |pool| pool.is_paused)
+    }
+
+    /// Connections of these keys in any state: also those that are being opened or moved.
+    pub fn open_of(&self, is_meant: impl Fn(&K) -> bool) -> usize {
+        let pools = self.pools.iter().flatten().filter(|pool| is_meant(&pool.key));
+        pools.map(|pool| pool.open).sum()
+    }
+
     /// Clients can name any number of databases, so unused keys are removed.
     fn remove_unused(&mut self, key: &K) {
         let Some(number) = self.number(key) else { return };

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use super::command::{Command, CommandError, Show, ShutdownMode};
 use super::show::{self, Snapshot, Sockets};
 use super::stats::Statistics;
-use super::table::{Table, row};
+use super::table::{ConsoleTable, row};
 use crate::console_facts::Facts;
 use crate::console_rules::{CONSOLE, Role};
 use crate::engine::{ChangeError, ControlHandle, NoAnswer, ServerControl, WaitingClients};
@@ -32,8 +32,8 @@ pub(super) enum CallerState {
 }
 
 #[derive(Debug)]
-pub(super) enum Reply {
-    Table(Table),
+pub(super) enum ConsoleReply {
+    Table(ConsoleTable),
     Help,
     /// With a notice, if there is one.
     Done(Option<&'static str>),
@@ -43,12 +43,12 @@ pub(super) enum Reply {
 
 /// An error message with its SQL state.
 #[derive(Debug)]
-pub(super) struct Failure {
+pub(super) struct CommandFailure {
     pub(super) sqlstate: [u8; 5],
     pub(super) message: String,
 }
 
-impl Failure {
+impl CommandFailure {
     /// PgBouncer gives all its errors this state.
     fn new(message: impl Into<String>) -> Self {
         Self { sqlstate: *b"08P01", message: message.into() }
@@ -59,19 +59,19 @@ impl Failure {
     }
 }
 
-impl From<NoAnswer> for Failure {
+impl From<NoAnswer> for CommandFailure {
     fn from(error: NoAnswer) -> Self {
         Self::new(error.to_string())
     }
 }
 
-impl From<ChangeError> for Failure {
+impl From<ChangeError> for CommandFailure {
     fn from(error: ChangeError) -> Self {
         Self::new(error.to_string())
     }
 }
 
-impl From<CommandError> for Failure {
+impl From<CommandError> for CommandFailure {
     fn from(error: CommandError) -> Self {
         Self::new(error.to_string())
     }
@@ -84,12 +84,12 @@ pub(super) fn execute<P: Protocol>(
     user: &str,
     role: Role,
     caller: &mut dyn Caller,
-) -> Result<(&'static str, Reply), Failure> {
+) -> Result<(&'static str, ConsoleReply), CommandFailure> {
     control.console().count_command();
     let facts = control.console().facts().ok_or(NoAnswer)?;
     let command = Command::parse(text)?;
     if role == Role::Stats && !command.only_shows() {
-        return Err(Failure::new("admin access needed"));
+        return Err(CommandFailure::new("admin access needed"));
     }
     if !command.only_shows() {
         let fields: [(&str, &dyn std::fmt::Display); 2] = [("command", &text), ("user", &user)];
@@ -97,11 +97,11 @@ pub(super) fn execute<P: Protocol>(
     }
     if command.database() == Some(CONSOLE) {
         let what = command.tag().to_ascii_lowercase();
-        return Err(Failure::new(format!("cannot {what} admin db: {CONSOLE}")));
+        return Err(CommandFailure::new(format!("cannot {what} admin db: {CONSOLE}")));
     }
     let tag = command.tag();
     let reply = Execution { control, facts, caller }.run(command);
-    if let Err(Failure { message, .. }) = &reply {
+    if let Err(CommandFailure { message, .. }) = &reply {
         let fields: [(&str, &dyn std::fmt::Display); 2] = [("command", &text), ("reason", message)];
         control.console().facts().ok_or(NoAnswer)?.log.event(Level::Info, "console-refused", &fields);
     }
@@ -130,23 +130,23 @@ enum Waited {
 }
 
 impl<P: Protocol> Execution<'_, P> {
-    fn run(mut self, command: Command) -> Result<Reply, Failure> {
+    fn run(mut self, command: Command) -> Result<ConsoleReply, CommandFailure> {
         match command {
-            Command::Show(Show::Help) => return Ok(Reply::Help),
-            Command::Show(show) => return self.show(show).map(Reply::Table),
+            Command::Show(Show::Help) => return Ok(ConsoleReply::Help),
+            Command::Show(show) => return self.show(show).map(ConsoleReply::Table),
             Command::ShowParameter(name, value) => {
-                let mut table = Table::new("s", name);
+                let mut table = ConsoleTable::new("s", name);
                 table.push(row![value]);
-                return Ok(Reply::Table(table));
+                return Ok(ConsoleReply::Table(table));
             }
-            Command::SetParameter => return Ok(Reply::Done(Some("SET ignored"))),
+            Command::SetParameter => return Ok(ConsoleReply::Done(Some("SET ignored"))),
             Command::Set => {
                 let message = "SET is not supported: change the configuration file and use RELOAD";
-                return Err(Failure::with_state(*b"0A000", message));
+                return Err(CommandFailure::with_state(*b"0A000", message));
             }
             Command::Suspend => {
                 let message = "SUSPEND is not supported: use PAUSE, or SIGUSR2 for an upgrade";
-                return Err(Failure::with_state(*b"0A000", message));
+                return Err(CommandFailure::with_state(*b"0A000", message));
             }
             Command::Pause(scope) => self.pause(&scope)?,
             Command::Resume(scope) => self.resume(&scope)?,
@@ -162,28 +162,28 @@ impl<P: Protocol> Execution<'_, P> {
             Command::Kill(scope) => self.kill(&scope)?,
             Command::KillClient(number) => {
                 if !self.control.kill_client(number)? {
-                    return Err(Failure::new("client not found"));
+                    return Err(CommandFailure::new("client not found"));
                 }
             }
             Command::WaitClose(scope) => self.wait_close(&scope)?,
             Command::Reload => {
                 if !self.control.console().reload() {
                     let message = "RELOAD failed, see logs for additional details";
-                    return Err(Failure::with_state(*b"F0000", message));
+                    return Err(CommandFailure::with_state(*b"F0000", message));
                 }
             }
             Command::Shutdown(_) if self.has_other_servers() => {
                 let message =
                     "SHUTDOWN would stop the other servers of this process: send it SIGTERM instead";
-                return Err(Failure::with_state(*b"55000", message));
+                return Err(CommandFailure::with_state(*b"55000", message));
             }
-            Command::Shutdown(ShutdownMode::AtOnce) => return Ok(Reply::StopsAtOnce),
+            Command::Shutdown(ShutdownMode::AtOnce) => return Ok(ConsoleReply::StopsAtOnce),
             Command::Shutdown(ShutdownMode::WaitForClients) => {
                 self.control.stop(false, WaitingClients::Served)?;
             }
             Command::Shutdown(ShutdownMode::WaitForServers) => self.stop_after_servers()?,
         }
-        Ok(Reply::Done(None))
+        Ok(ConsoleReply::Done(None))
     }
 
     fn has_other_servers(&self) -> bool {
@@ -191,7 +191,7 @@ impl<P: Protocol> Execution<'_, P> {
     }
 
     /// Returns when no server connection of the scope is open any more.
-    fn pause(&mut self, scope: &Scope) -> Result<(), Failure> {
+    fn pause(&mut self, scope: &Scope) -> Result<(), CommandFailure> {
         self.control.change_operations(|operations| operations.pause(scope))?;
         let control = self.control;
         let is_paused = || {
@@ -206,25 +206,25 @@ impl<P: Protocol> Execution<'_, P> {
             Waited::Cancelled => {
                 // Another session may have been faster.
                 let _ = control.change_operations(|operations| operations.resume(scope, Instant::now()));
-                Err(Failure::with_state(*b"57014", "canceling statement due to user request: resumed"))
+                Err(CommandFailure::with_state(*b"57014", "canceling statement due to user request: resumed"))
             }
-            Waited::Obsolete => Err(Failure::new("another session has resumed it meanwhile")),
+            Waited::Obsolete => Err(CommandFailure::new("another session has resumed it meanwhile")),
             // As with PgBouncer, the pause stays in force.
             Waited::CallerIsGone => {
-                Err(Failure::new("the client of a PAUSE has left; the pause stays in force"))
+                Err(CommandFailure::new("the client of a PAUSE has left; the pause stays in force"))
             }
         }
     }
 
-    fn resume(&mut self, scope: &Scope) -> Result<(), Failure> {
+    fn resume(&mut self, scope: &Scope) -> Result<(), CommandFailure> {
         if self.control.status()?.draining {
-            return Err(Failure::new("pooler is shutting down"));
+            return Err(CommandFailure::new("pooler is shutting down"));
         }
         Ok(self.control.change_operations(|operations| operations.resume(scope, Instant::now()))?)
     }
 
     /// New clients wait until the scope is resumed.
-    fn kill(&mut self, scope: &Scope) -> Result<(), Failure> {
+    fn kill(&mut self, scope: &Scope) -> Result<(), CommandFailure> {
         let paused = self.control.change_operations(|operations| operations.pause(scope));
         match (paused, scope) {
             (Err(ChangeError::Refused(OperationError::DatabaseAlreadyPaused(_))), Scope::Database(_)) => {}
@@ -233,14 +233,14 @@ impl<P: Protocol> Execution<'_, P> {
         Ok(self.control.kill(scope)?)
     }
 
-    fn wait_close(&mut self, scope: &Scope) -> Result<(), Failure> {
+    fn wait_close(&mut self, scope: &Scope) -> Result<(), CommandFailure> {
         let control = self.control;
         match self.wait_for_none(|| control.count_closing(scope), || true)? {
             Waited::NoneLeft => Ok(()),
             Waited::Cancelled => {
-                Err(Failure::with_state(*b"57014", "canceling statement due to user request"))
+                Err(CommandFailure::with_state(*b"57014", "canceling statement due to user request"))
             }
-            Waited::Obsolete | Waited::CallerIsGone => Err(Failure::new("the client has left")),
+            Waited::Obsolete | Waited::CallerIsGone => Err(CommandFailure::new("the client has left")),
         }
     }
 
@@ -248,7 +248,7 @@ impl<P: Protocol> Execution<'_, P> {
         &mut self,
         count: impl Fn() -> Result<usize, NoAnswer>,
         is_wanted: impl Fn() -> bool,
-    ) -> Result<Waited, Failure> {
+    ) -> Result<Waited, CommandFailure> {
         let link = Arc::clone(self.control.console());
         loop {
             // Before the count, so that no end is missed between the two.
@@ -268,7 +268,7 @@ impl<P: Protocol> Execution<'_, P> {
     }
 
     /// Stops when the last server connection is released; another thread waits for that.
-    fn stop_after_servers(&mut self) -> Result<(), Failure> {
+    fn stop_after_servers(&mut self) -> Result<(), CommandFailure> {
         match self.control.change_operations(|operations| operations.pause(&Scope::All)) {
             Ok(()) | Err(ChangeError::Refused(OperationError::AlreadyPaused)) => {}
             Err(error) => return Err(error.into()),
@@ -287,10 +287,10 @@ impl<P: Protocol> Execution<'_, P> {
             }
         };
         let started = thread::Builder::new().name("shutdown".to_owned()).spawn(wait);
-        started.map(drop).map_err(|error| Failure::new(format!("cannot start a thread: {error}")))
+        started.map(drop).map_err(|error| CommandFailure::new(format!("cannot start a thread: {error}")))
     }
 
-    fn show(&self, show: Show) -> Result<Table, Failure> {
+    fn show(&self, show: Show) -> Result<ConsoleTable, CommandFailure> {
         let statistics = || {
             let commands = self.control.console().commands();
             Ok::<_, NoAnswer>(Statistics::of(self.control.usage()?, commands))

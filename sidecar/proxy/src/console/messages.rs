@@ -7,7 +7,7 @@ use ciphertoll_wire::postgres::server::{
 };
 use ciphertoll_wire::postgres::{Error, Severity, TransactionStatus, ValueFormat};
 
-use super::table::Table;
+use super::table::ConsoleTable;
 
 /// PgBouncer's, so that drivers and tools recognize its console.
 const PARAMETERS: [(&str, &str); 7] = [
@@ -51,7 +51,7 @@ pub(super) fn write_greeting(out: &mut Vec<u8>, process_id: u32, secret: [u8; 4]
     Ok(())
 }
 
-pub(super) fn write_table(out: &mut Vec<u8>, table: &Table) -> Result<(), Error> {
+pub(super) fn write_table(out: &mut Vec<u8>, table: &ConsoleTable) -> Result<(), Error> {
     let fields: Vec<Field<'_>> = table
         .columns
         .iter()

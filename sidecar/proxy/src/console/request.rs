@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use ciphertoll_net::{Channel, Error, Reactor, Received, Sent, WatchedEvents};
 
-use super::execute::{Caller, CallerState, Failure, Reply, execute, stop_at_once};
+use super::execute::{Caller, CallerState, CommandFailure, ConsoleReply, execute, stop_at_once};
 use super::messages::HELP;
 use crate::console_link::SessionGuard;
 use crate::console_rules::Role;
@@ -60,7 +60,9 @@ fn answer<P: Protocol>(
 ) -> HttpResponse {
     let (tag, reply) = match execute(control, text, USER, role, caller) {
         Ok(done) => done,
-        Err(Failure { message, .. }) => return HttpResponse::text("409 Conflict", &format!("{message}\n")),
+        Err(CommandFailure { message, .. }) => {
+            return HttpResponse::text("409 Conflict", &format!("{message}\n"));
+        }
     };
     let done = |status, text: &str| match format {
         ResponseFormat::Text => HttpResponse::text(status, &format!("{text}\n")),
@@ -70,10 +72,10 @@ fn answer<P: Protocol>(
         }
     };
     match reply {
-        Reply::StopsAtOnce => done(STOPS, tag),
-        Reply::Help => HttpResponse::text("200 OK", HELP.trim_start_matches('\n')),
-        Reply::Done(_) => done("200 OK", tag),
-        Reply::Table(table) => match format {
+        ConsoleReply::StopsAtOnce => done(STOPS, tag),
+        ConsoleReply::Help => HttpResponse::text("200 OK", HELP.trim_start_matches('\n')),
+        ConsoleReply::Done(_) => done("200 OK", tag),
+        ConsoleReply::Table(table) => match format {
             ResponseFormat::Text => {
                 HttpResponse { status: "200 OK", content_type: TEXT, body: table.to_text() }
             }

@@ -7,7 +7,7 @@ use ciphertoll_net::{Channel, Error, Reactor, Received, Sent, WatchedEvents};
 use ciphertoll_wire::postgres::server::{FrontendMessage, read_frontend};
 use ciphertoll_wire::postgres::{self, Severity};
 
-use super::execute::{Caller, CallerState, Failure, Reply, execute, stop_at_once};
+use super::execute::{Caller, CallerState, CommandFailure, ConsoleReply, execute, stop_at_once};
 use super::messages::{
     HELP, write_done, write_failure, write_greeting, write_notice, write_ready, write_table,
 };
@@ -98,26 +98,26 @@ impl ConsoleSession {
             let reply = execute(control, &text, &user, role, &mut own);
             let out = own.channel.output();
             match reply {
-                Ok((_, Reply::StopsAtOnce)) => {
+                Ok((_, ConsoleReply::StopsAtOnce)) => {
                     // As with PgBouncer, the connection lasts until the process ends.
                     stop_at_once(control);
                     return own.await_end();
                 }
-                Ok((tag, Reply::Table(table))) => {
+                Ok((tag, ConsoleReply::Table(table))) => {
                     write_table(out, &table)?;
                     write_done(out, tag)?;
                 }
-                Ok((tag, Reply::Help)) => {
+                Ok((tag, ConsoleReply::Help)) => {
                     write_notice(out, "Console usage", Some(HELP))?;
                     write_done(out, tag)?;
                 }
-                Ok((tag, Reply::Done(notice))) => {
+                Ok((tag, ConsoleReply::Done(notice))) => {
                     if let Some(notice) = notice {
                         write_notice(out, notice, None)?;
                     }
                     write_done(out, tag)?;
                 }
-                Err(Failure { sqlstate, message }) => {
+                Err(CommandFailure { sqlstate, message }) => {
                     write_failure(out, Severity::Error, sqlstate, &message)?;
                     write_ready(out);
                 }

@@ -7,7 +7,7 @@ use std::time::Instant;
 use ciphertoll_net::Peer;
 use jiff::{SignedDuration, Timestamp};
 
-use super::table::{Table, row};
+use super::table::{ConsoleTable, row};
 use crate::console_facts::Facts;
 use crate::console_rules::CONSOLE;
 use crate::engine::{ClientState, ClientView, ServerState, ServerView};
@@ -52,8 +52,8 @@ struct PoolCounts {
 }
 
 impl Snapshot {
-    pub(super) fn pools(&self) -> Table {
-        let mut table = Table::new(
+    pub(super) fn pools(&self) -> ConsoleTable {
+        let mut table = ConsoleTable::new(
             "ssiiiiiiiiiiiiiss",
             "database user cl_active cl_waiting cl_active_cancel_req cl_waiting_cancel_req sv_active \
              sv_active_cancel sv_being_canceled sv_idle sv_used sv_tested sv_login maxwait maxwait_us pool_mode \
@@ -126,8 +126,8 @@ impl Snapshot {
         pools
     }
 
-    pub(super) fn clients(&self) -> Table {
-        let mut table = Table::new(SOCKET_TYPES, SOCKET_NAMES);
+    pub(super) fn clients(&self) -> ConsoleTable {
+        let mut table = ConsoleTable::new(SOCKET_TYPES, SOCKET_NAMES);
         for client in &self.clients {
             let state = match client.state {
                 ClientState::Active => "active",
@@ -142,7 +142,7 @@ impl Snapshot {
         table
     }
 
-    fn push_sessions(&self, table: &mut Table) {
+    fn push_sessions(&self, table: &mut ConsoleTable) {
         for (process_id, began) in &self.sessions {
             let time = wall_time(self.now, *began);
             let (zero, unknown) = (0_u32, Option::<&str>::None);
@@ -215,8 +215,8 @@ impl Snapshot {
         (!listener.ip().is_unspecified()).then(|| (listener.ip().to_string(), listener.port()))
     }
 
-    pub(super) fn servers(&self) -> Table {
-        let mut table = Table::new(SOCKET_TYPES, SOCKET_NAMES);
+    pub(super) fn servers(&self) -> ConsoleTable {
+        let mut table = ConsoleTable::new(SOCKET_TYPES, SOCKET_NAMES);
         for server in &self.servers {
             table.push(self.server_row(server, state_of_server(server.state)));
         }
@@ -251,8 +251,8 @@ impl Snapshot {
         ]
     }
 
-    pub(super) fn sockets(&self, which: Sockets) -> Table {
-        let mut table = Table::new(DEBUG_TYPES, DEBUG_NAMES);
+    pub(super) fn sockets(&self, which: Sockets) -> ConsoleTable {
+        let mut table = ConsoleTable::new(DEBUG_TYPES, DEBUG_NAMES);
         let mut push = |mut row: Vec<super::table::Cell>| {
             row.extend(std::iter::repeat_n(NO_BUFFERS.into(), DEBUG_TYPES.len() - SOCKET_TYPES.len()));
             table.push(row);
@@ -296,8 +296,8 @@ impl Snapshot {
         of_users.chain(of_clients).chain(of_servers).chain(changed.map(String::as_str)).collect()
     }
 
-    pub(super) fn databases(&self) -> Table {
-        let mut table = Table::new(
+    pub(super) fn databases(&self) -> ConsoleTable {
+        let mut table = ConsoleTable::new(
             "ssissiiiissiiiiii",
             "name host port database force_user pool_size min_pool_size reserve_pool_size server_lifetime pool_mode \
              load_balance_hosts max_connections current_connections max_client_connections \
@@ -353,8 +353,8 @@ impl Snapshot {
         table
     }
 
-    pub(super) fn users(&self) -> Table {
-        let mut table = Table::new(
+    pub(super) fn users(&self) -> ConsoleTable {
+        let mut table = ConsoleTable::new(
             "ssssiiii",
             "name pool_size reserve_pool_size pool_mode max_user_connections current_connections \
              max_user_client_connections current_client_connections",
@@ -369,9 +369,9 @@ impl Snapshot {
         table
     }
 
-    pub(super) fn lists(&self, dns_names: usize) -> Table {
+    pub(super) fn lists(&self, dns_names: usize) -> ConsoleTable {
         let logging_in = self.clients.iter().filter(|client| client.state == ClientState::LoggingIn).count();
-        let mut table = Table::new("si", "list items");
+        let mut table = ConsoleTable::new("si", "list items");
         for (list, items) in [
             ("databases", self.database_names().len() + 1),
             ("users", self.facts.users.len() + 1),
@@ -394,8 +394,8 @@ impl Snapshot {
     }
 
     /// Without the descriptors and the cancel keys, which belong to the process and to the clients.
-    pub(super) fn fds(&self) -> Table {
-        let mut table = Table::new(
+    pub(super) fn fds(&self) -> ConsoleTable {
+        let mut table = ConsoleTable::new(
             "issssiqisssssbb",
             "fd task user database addr port cancel link client_encoding std_strings datestyle timezone password \
              scram_client_key scram_server_key",
@@ -442,8 +442,8 @@ impl Snapshot {
     }
 }
 
-pub(super) fn config(facts: &Facts) -> Table {
-    let mut table = Table::new("ssss", "key value default changeable");
+pub(super) fn config(facts: &Facts) -> ConsoleTable {
+    let mut table = ConsoleTable::new("ssss", "key value default changeable");
     for setting in facts.config() {
         let changeable = if setting.is_changeable { "yes" } else { "no" };
         table.push(row![setting.key, setting.value, setting.default, changeable]);
@@ -451,32 +451,32 @@ pub(super) fn config(facts: &Facts) -> Table {
     table
 }
 
-pub(super) fn state(operations: &Operations) -> Table {
+pub(super) fn state(operations: &Operations) -> ConsoleTable {
     let is_paused = operations.is_all_paused();
-    let mut table = Table::new("ss", "key value");
+    let mut table = ConsoleTable::new("ss", "key value");
     for (key, holds) in [("active", !is_paused), ("paused", is_paused), ("suspended", false)] {
         table.push(row![key, if holds { "yes" } else { "no" }]);
     }
     table
 }
 
-pub(super) fn version() -> Table {
-    let mut table = Table::new("s", "version");
+pub(super) fn version() -> ConsoleTable {
+    let mut table = ConsoleTable::new("s", "version");
     table.push(row![concat!("ciphertoll-proxy ", env!("CARGO_PKG_VERSION"), " (console of PgBouncer 1.25)")]);
     table
 }
 
-pub(super) fn peers() -> Table {
-    Table::new("isii", "peer_id host port pool_size")
+pub(super) fn peers() -> ConsoleTable {
+    ConsoleTable::new("isii", "peer_id host port pool_size")
 }
 
-pub(super) fn peer_pools() -> Table {
-    Table::new("iiiii", "peer_id cl_active_cancel_req cl_waiting_cancel_req sv_active_cancel sv_login")
+pub(super) fn peer_pools() -> ConsoleTable {
+    ConsoleTable::new("iiiii", "peer_id cl_active_cancel_req cl_waiting_cancel_req sv_active_cancel sv_login")
 }
 
 /// The memory of the process: the proxy has no caches of its own as PgBouncer has.
-pub(super) fn memory() -> Table {
-    let mut table = Table::new("siiii", "name size used free memtotal");
+pub(super) fn memory() -> ConsoleTable {
+    let mut table = ConsoleTable::new("siiii", "name size used free memtotal");
     let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
     let resident = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
     let kilobytes = resident.and_then(|text| text.trim().strip_suffix("kB")?.trim().parse::<u64>().ok());
@@ -486,8 +486,8 @@ pub(super) fn memory() -> Table {
     table
 }
 
-pub(super) fn dns_hosts(names: Vec<KnownName>) -> Table {
-    let mut table = Table::new("sqs", "hostname ttl addrs");
+pub(super) fn dns_hosts(names: Vec<KnownName>) -> ConsoleTable {
+    let mut table = ConsoleTable::new("sqs", "hostname ttl addrs");
     for KnownName { name, ttl_s, addresses } in names {
         let addresses: Vec<String> = addresses.iter().map(|address| address.ip().to_string()).collect();
         table.push(row![name, ttl_s, addresses.join(",")]);
@@ -495,8 +495,8 @@ pub(super) fn dns_hosts(names: Vec<KnownName>) -> Table {
     table
 }
 
-pub(super) fn dns_zones() -> Table {
-    Table::new("sqi", "zonename serial count")
+pub(super) fn dns_zones() -> ConsoleTable {
+    ConsoleTable::new("sqi", "zonename serial count")
 }
 
 fn state_of_server(state: ServerState) -> &'static str {

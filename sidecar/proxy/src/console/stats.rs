@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::table::{Cell, Table};
+use super::table::{Cell, ConsoleTable};
 use crate::console_rules::CONSOLE;
 use crate::engine::{PERIOD, Usage, UsageByDatabase, UsageView};
 
@@ -46,8 +46,8 @@ impl Statistics {
         Self { databases }
     }
 
-    pub(super) fn stats(&self) -> Table {
-        let mut table = Table::new(
+    pub(super) fn stats(&self) -> ConsoleTable {
+        let mut table = ConsoleTable::new(
             "sNNNNNNNNNNNNNNNNNNNNNNNN",
             "database total_server_assignment_count total_xact_count total_query_count total_received total_sent \
              total_xact_time total_query_time total_wait_time total_client_parse_count total_server_parse_count \
@@ -59,8 +59,8 @@ impl Statistics {
         table
     }
 
-    pub(super) fn totals(&self) -> Table {
-        let mut table = Table::new(
+    pub(super) fn totals(&self) -> ConsoleTable {
+        let mut table = ConsoleTable::new(
             "sNNNNNNNNNNNN",
             "database server_assignment_count xact_count query_count bytes_received bytes_sent xact_time query_time \
              wait_time client_parse_count server_parse_count bind_count client_login_count",
@@ -69,8 +69,8 @@ impl Statistics {
         table
     }
 
-    pub(super) fn averages(&self) -> Table {
-        let mut table = Table::new(
+    pub(super) fn averages(&self) -> ConsoleTable {
+        let mut table = ConsoleTable::new(
             "sNNNNNNNNNNNN",
             "database server_assignment_count xact_count query_count bytes_received bytes_sent xact_time query_time \
              wait_time avg_client_parse_count avg_server_parse_count avg_bind_count avg_client_login_count",
@@ -80,7 +80,7 @@ impl Statistics {
     }
 
     /// Over all databases, one figure in each row.
-    pub(super) fn sums(&self) -> Table {
+    pub(super) fn sums(&self) -> ConsoleTable {
         const NAMES: [&str; FIGURES] = [
             "server_assignment_count",
             "xact_count",
@@ -95,7 +95,7 @@ impl Statistics {
             "ps_bind_count",
             "client_login_count",
         ];
-        let mut table = Table::new("sN", "name value");
+        let mut table = ConsoleTable::new("sN", "name value");
         for (prefix, figures) in [("total", Self::total as fn(&_) -> _), ("avg", Self::average)] {
             for (at, name) in NAMES.iter().enumerate() {
                 let sum: u64 = self.databases.iter().map(|database| figures(database)[at]).sum();
@@ -113,7 +113,7 @@ impl Statistics {
         database.average
     }
 
-    fn fill(&self, table: &mut Table, figures: impl Fn(&DatabaseStatistics) -> Vec<u64>) {
+    fn fill(&self, table: &mut ConsoleTable, figures: impl Fn(&DatabaseStatistics) -> Vec<u64>) {
         for database in &self.databases {
             let name = Cell::from(database.name.as_str());
             table.push(std::iter::once(name).chain(figures(database).into_iter().map(Cell::from)).collect());

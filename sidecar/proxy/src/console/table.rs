@@ -106,7 +106,7 @@ impl Cell {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Table {
+pub(super) struct ConsoleTable {
     pub(super) columns: Vec<(&'static str, ColumnType)>,
     pub(super) rows: Vec<Vec<Cell>>,
 }
@@ -117,7 +117,7 @@ macro_rules! row {
 }
 pub(super) use row;
 
-impl Table {
+impl ConsoleTable {
     /// The columns by PgBouncer's letters of their types and by their names, which spaces separate.
     pub(super) fn new(types: &str, names: &'static str) -> Self {
         let names = names.split_whitespace();
@@ -191,8 +191,8 @@ impl Table {
 mod tests {
     use super::*;
 
-    fn example() -> Table {
-        let mut table = Table::new("siNs", "name count time note");
+    fn example() -> ConsoleTable {
+        let mut table = ConsoleTable::new("siNs", "name count time note");
         table.push(row!["a\nb", 12_usize, 7_u64, "x"]);
         table.push(row!["shop", u64::MAX, 0_u64, Option::<&str>::None]);
         table
@@ -203,7 +203,7 @@ mod tests {
         let expected = " name |   count    | time | note\n------+------------+------+------\n a\\nb |         12 |    7 | x\n \
                         shop | 2147483647 |    0 |\n(2 rows)\n";
         assert_eq!(example().to_text(), expected);
-        assert_eq!(Table::new("s", "name").to_text(), " name\n------\n(0 rows)\n");
+        assert_eq!(ConsoleTable::new("s", "name").to_text(), " name\n------\n(0 rows)\n");
     }
 
     #[test]

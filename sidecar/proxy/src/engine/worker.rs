@@ -227,7 +227,10 @@ impl<P: Protocol> Worker<P> {
         let fields: [(&str, &dyn std::fmt::Display); 3] =
             [("clients", &clients), ("server_connections", &open), ("wait_s", &seconds)];
         self.env.log.event(Level::Info, "stopping", &fields);
-        self.env.services.notifier.stopping();
+        // Once told, a service manager ends the process after a time of its own.
+        if wait <= self.env.limits.drain {
+            self.env.services.notifier.stopping();
+        }
         let until = self.env.now + wait;
         self.shared.broadcast(|| WorkerMessage::Stop(until));
         self.stop(until);

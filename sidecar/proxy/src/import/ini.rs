@@ -26,15 +26,15 @@ pub enum ImportError {
 #[derive(Debug, Default)]
 pub(super) struct IniFile {
     pub(super) settings: Vec<(String, String)>,
-    pub(super) databases: Vec<Entry>,
-    pub(super) users: Vec<Entry>,
+    pub(super) databases: Vec<IniEntry>,
+    pub(super) users: Vec<IniEntry>,
     /// Sections that are not known, and those of peers.
     pub(super) other_sections: Vec<String>,
 }
 
 /// An entry whose value is a list of settings.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Entry {
+pub(super) struct IniEntry {
     pub(super) name: String,
     pub(super) settings: Vec<(String, String)>,
 }
@@ -56,7 +56,7 @@ impl IniFile {
     }
 }
 
-impl Entry {
+impl IniEntry {
     pub(super) fn get(&self, name: &str) -> Option<&str> {
         let found = self.settings.iter().rev().find(|(known, _)| known == name);
         found.map(|(_, value)| value.as_str()).filter(|value| !value.is_empty())
@@ -115,7 +115,7 @@ fn read_into(
             }
             let entry = || {
                 let settings = pairs(rest).ok_or_else(|| wrong("expected a list of NAME=VALUE"))?;
-                Ok(Entry { name: name.clone(), settings })
+                Ok(IniEntry { name: name.clone(), settings })
             };
             match section {
                 Section::Settings => file.settings.push((name, rest.to_owned())),

@@ -5,48 +5,14 @@
 
 mod ini;
 mod known;
+mod outcome;
 mod translate;
 mod userlist;
 
-use std::fmt;
 use std::path::Path;
 
 pub use ini::ImportError;
-
-/// A configuration file, and what could not be taken over.
-pub struct Imported {
-    pub toml: String,
-    pub notes: Vec<ImportNote>,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ImportNote {
-    /// The setting, or the entry of a section.
-    pub what: String,
-    pub reason: String,
-    pub kind: NoteKind,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum NoteKind {
-    /// It was not taken over, or not fully.
-    Lost,
-    /// Something remains to be done by hand.
-    ToDo,
-    /// It needs no setting here.
-    Unneeded,
-}
-
-impl fmt::Display for ImportNote {
-    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let kind = match self.kind {
-            NoteKind::Lost => "not translated",
-            NoteKind::ToDo => "to do",
-            NoteKind::Unneeded => "not needed",
-        };
-        write!(out, "{kind}: {}: {}", self.what, self.reason)
-    }
-}
+pub use outcome::{ImportNote, Imported, NoteKind};
 
 impl Imported {
     /// Reads `pgbouncer.ini` and the files that it includes. `userlist` replaces the file that it names. The proxy has one
@@ -63,11 +29,6 @@ impl Imported {
             None => Ok(Vec::new()),
         };
         translate::translate(&source, users, database)
-    }
-
-    /// Whether a setting was not taken over.
-    pub fn has_lost_settings(&self) -> bool {
-        self.notes.iter().any(|note| note.kind == NoteKind::Lost)
     }
 }
 

@@ -6,10 +6,10 @@ use std::num::{NonZeroU32, NonZeroUsize};
 use std::path::PathBuf;
 use std::time::Duration;
 
-use super::ini::{Entry, ImportError, IniFile};
+use super::ini::{ImportError, IniEntry, IniFile};
 use super::known::{DEFAULTS, Fate, OF_DATABASES, OF_USERS, SETTINGS, fate};
+use super::outcome::{ImportNote, Imported, NoteKind};
 use super::userlist::{ListedUser, SecretKind};
-use super::{ImportNote, Imported, NoteKind};
 use crate::config::{Config, ConsoleSection, LimitsSection, UserSection};
 use crate::settings::{Pooling, UnixAuth};
 
@@ -61,7 +61,7 @@ pub(super) fn translate(
 
 /// Extend this when limits and timeouts of users and databases have settings of their own: `[[user]]` and `[[database]]` with
 /// `pool-size`, `min-pool-size`, `max-clients`, and `query-time` and its relatives. Their fate in `known` is `Newer`.
-fn newer_settings(_: &Entry, _: &mut UserSection) {}
+fn newer_settings(_: &IniEntry, _: &mut UserSection) {}
 
 impl Translation<'_> {
     fn note(&mut self, kind: NoteKind, what: &str, reason: &str) {
@@ -75,7 +75,7 @@ impl Translation<'_> {
     }
 
     /// The entry whose server the proxy is for.
-    fn server_entry(&mut self, database: Option<&str>) -> Result<Entry, ImportError> {
+    fn server_entry(&mut self, database: Option<&str>) -> Result<IniEntry, ImportError> {
         let entries = &self.source.databases;
         match database {
             Some(name) => {
@@ -84,13 +84,13 @@ impl Translation<'_> {
             }
             None if entries.is_empty() => {
                 self.note(NoteKind::ToDo, "[databases]", "it is empty: set \"server\" to the server's URL");
-                Ok(Entry { name: "*".to_owned(), settings: Vec::new() })
+                Ok(IniEntry { name: "*".to_owned(), settings: Vec::new() })
             }
             None => Ok(entries.first().cloned().unwrap_or_default()),
         }
     }
 
-    fn config(&mut self, entry: &Entry) -> Config {
+    fn config(&mut self, entry: &IniEntry) -> Config {
         let listen = self.listen();
         let user = self.server_user(entry);
         let server = self.server_url(entry, &user);
@@ -167,7 +167,7 @@ impl Translation<'_> {
     }
 
     /// The user whom the URL names.
-    fn server_user(&mut self, entry: &Entry) -> String {
+    fn server_user(&mut self, entry: &IniEntry) -> String {
         if let Some(user) = entry.get("user") {
             let what = format!("database {}: user = {user}", entry.name);
             self.note(
@@ -186,7 +186,7 @@ impl Translation<'_> {
         })
     }
 
-    fn server_url(&mut self, entry: &Entry, user: &str) -> String {
+    fn server_url(&mut self, entry: &IniEntry, user: &str) -> String {
         let is_fallback = entry.name == "*";
         let database = entry.get("dbname").or(Some(entry.name.as_str()).filter(|_| !is_fallback));
         let port = entry.get("port").unwrap_or(DEFAULT_SERVER_PORT);
@@ -354,7 +354,7 @@ impl Translation<'_> {
         Some(FOR_EVER.into())
     }
 
-    fn user_sections(&mut self, entry: &Entry, first: &str) -> Vec<UserSection> {
+    fn user_sections(&mut self, entry: &IniEntry, first: &str) -> Vec<UserSection> {
         let mut names = BTreeSet::new();
         let listed = self.users.iter().map(|user| user.name.clone());
         let configured = self.source.users.iter().map(|user| user.name.clone());
@@ -419,9 +419,9 @@ impl Translation<'_> {
     }
 
     /// Databases of other servers and with other names, and what their entries set.
-    fn note_entries(&mut self, server: &Entry) {
+    fn note_entries(&mut self, server: &IniEntry) {
         let source = self.source;
-        let place = |entry: &Entry| {
+        let place = |entry: &IniEntry| {
             (
                 entry.get("host").map(ToOwned::to_owned),
                 entry.get("port").unwrap_or(DEFAULT_SERVER_PORT).to_owned(),

@@ -64,7 +64,7 @@ fn snapshot() -> Snapshot {
     }
 }
 
-fn value(table: &Table, row: usize, column: &str) -> Cell {
+fn value(table: &ConsoleTable, row: usize, column: &str) -> Cell {
     let at = table.columns.iter().position(|(name, _)| *name == column).unwrap_or_else(|| panic!("{column}"));
     table.rows[row][at].clone()
 }
