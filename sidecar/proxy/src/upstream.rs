@@ -398,12 +398,18 @@ mod tests {
     fn a_group_that_the_library_lacks_is_refused() {
         let url: ServerUrl = "postgres://a@127.0.0.1/shop?sslmode=require".parse().unwrap();
         let refusal = |library, group| Upstream::new(&url, library, &[group]).err().unwrap().to_string();
-        let reason = "cannot build the TLS context: rustls has no group p521 (tls-groups)";
-        assert_eq!(refusal(RUSTLS, Group::P521), reason);
-        if !has_group(OPENSSL, Group::MlKem768) {
-            let reason = "cannot build the TLS context: openssl has no group mlkem768 (tls-groups)";
-            assert_eq!(refusal(OPENSSL, Group::MlKem768), reason);
+        for group in [Group::P521, Group::SecP384r1MlKem1024] {
+            let reason = format!("cannot build the TLS context: rustls has no group {group} (tls-groups)");
+            assert_eq!(refusal(RUSTLS, group), reason);
         }
+        for group in [Group::MlKem768, Group::SecP384r1MlKem1024, Group::MlKem1024] {
+            if !has_group(OPENSSL, group) {
+                let reason =
+                    format!("cannot build the TLS context: openssl has no group {group} (tls-groups)");
+                assert_eq!(refusal(OPENSSL, group), reason);
+            }
+        }
+        assert!(Upstream::new(&url, RUSTLS, &[Group::MlKem1024]).is_ok());
     }
 
     #[test]

@@ -31,6 +31,11 @@ fn prepared(fixture: &mut Fixture) -> Option<Client> {
     }
     let user = user_of(fixture);
     let mut control = fixture.control();
+    // A server that is started again has the rules of its data directory otherwise, which trust everybody.
+    for setting in ["hba_file", "ident_file"] {
+        let file = one(&mut control, &format!("SHOW {setting}"));
+        control.query(&format!("ALTER SYSTEM SET {setting} = '{file}'")).expect("a setting");
+    }
     for sql in [
         "ALTER SYSTEM SET wal_level = logical",
         // A subscriber whose connection was killed soon tries again.
@@ -98,12 +103,19 @@ fn programs(fixture: &mut Fixture) {
         succeeds("pg_verifybackup", Command::new(verifier()).arg(&backup));
         await_that("both connections are closed", || replication_closes(&proxy) == 2);
 
-        let lsn = one(&mut control, "SELECT pg_current_wal_lsn()");
-        control.query("SELECT txid_current(), pg_switch_wal()").expect("WAL to receive");
+        // It begins with the present segment of the WAL, and ends with the next one.
+        let lsn = one(&mut control, "SELECT pg_current_wal_lsn() + 16 * 1024 * 1024");
         let wal = proxy.directory.join("wal");
         fs::create_dir(&wal).expect("a directory");
         let arguments = ["-D", &text(&wal), "-n", "-E", &lsn];
-        succeeds("pg_receivewal", &mut program("pg_receivewal", &proxy, &arguments));
+        let mut receiver = program("pg_receivewal", &proxy, &arguments).spawn().expect("it runs");
+        let streams = "SELECT count(*) FROM pg_stat_replication WHERE application_name = 'pg_receivewal'";
+        await_that("it receives", || one(&mut control, streams) == "1");
+        await_that("it has received what it should", || {
+            control.query("SELECT txid_current(), pg_switch_wal()").expect("WAL to receive");
+            receiver.try_wait().expect("it is ours").is_some()
+        });
+        assert!(receiver.wait().expect("it has ended").success());
         assert!(fs::read_dir(&wal).expect("ours").count() > 0, "it has received nothing");
 
         // A slot of the proxy's user, whose changes are read up to the one below.
@@ -187,7 +199,7 @@ fn subscriber(fixture: &mut Fixture) {
 fn session(fixture: &mut Fixture) {
     let Some(mut control) = prepared(fixture) else { return };
     let size = ["--replication", "--pool-size", "1", "--queue-time", "300ms", "--admin", "tcp:127.0.0.1:0"];
-    let proxy = fixture.proxy(&size);
+    let mut proxy = fixture.proxy(&size);
     let logical = ("replication", "database");
     let mut raw =
         proxy.raw(&[logical, ("application_name", "walker"), ("options", "-c statement_timeout=4321")]);
@@ -203,6 +215,8 @@ fn session(fixture: &mut Fixture) {
     let encrypted =
         "SELECT ssl FROM pg_stat_ssl NATURAL JOIN pg_stat_activity WHERE backend_type = 'walsender'";
     assert_eq!(one(&mut control, encrypted), "t");
+    let line = proxy.process.await_line("event=server-connected");
+    assert!(line.contains("auth=scram-4096+plus"), "{line}");
     // The proxy's own process ID and key are known to nobody else.
     let mut canceller = proxy.raw_silent();
     canceller.send(&cancel_request(raw.process_id, &raw.key));
