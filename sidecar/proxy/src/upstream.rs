@@ -68,6 +68,13 @@ pub(crate) struct KnownName {
     pub(crate) addresses: Vec<SocketAddr>,
 }
 
+impl OpenedAt {
+    /// Names are resolved anew, so that the address must be looked for.
+    pub(crate) fn forget_names(&mut self) {
+        self.changes = u64::MAX;
+    }
+}
+
 impl Upstream {
     /// Reads certificates and resolves names. A name that cannot be resolved now is not an error: it is resolved again later.
     pub fn new(url: &ServerUrl, library: UpstreamTlsLibrary, groups: &[Group]) -> Result<Self, Error> {

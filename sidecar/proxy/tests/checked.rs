@@ -138,7 +138,12 @@ fn a_url_that_protects_less_or_names_no_one_server_is_refused() {
         ("postgres://app@h/?sslmode=verify-ca", "sslmode=verify-ca does not verify the host name"),
         ("mysql://app@h/?ssl-mode=VERIFY_CA", "write ssl-ca=FILE, or ssl-mode=VERIFY_IDENTITY"),
         ("postgres://app@h/?channel_binding=require", "unknown option \"channel_binding\""),
-        ("postgres://app@h1,h2/?sslmode=disable", "several hosts"),
+        ("postgres://app@h1,h1/?sslmode=disable", "it names h1:5432 twice"),
+        ("postgres://app@h1,/?sslmode=disable", "no host"),
+        ("postgres://app@/?host=h1,h2&port=1,2,3&sslmode=disable", "2 hosts and 3 ports"),
+        ("postgres://app@h1,h2/?target_session_attrs=master", "target_session_attrs cannot be \"master\""),
+        ("mysql://app@h1,h2/?target_session_attrs=primary", "unknown option \"target_session_attrs\""),
+        ("mysql://app@h1,h2/?load-balance-hosts=yes", "load-balance-hosts cannot be \"yes\""),
         ("postgres://app@h/shop?sslmode=disable#x", "a #"),
         ("postgres://app@%2Frun%2Fpg/shop", "a unix socket has no TLS"),
         ("postgres://app@/shop?sslmode=disable", "no host"),
@@ -151,6 +156,7 @@ fn a_url_that_protects_less_or_names_no_one_server_is_refused() {
     for url in [
         "postgres://app@%2Frun%2Fpg/shop?sslmode=disable",
         "postgres://app@/shop?host=/run/pg&sslmode=disable",
+        "postgres://app@%2Frun%2Fpg,%2Frun%2Fpg2/shop?sslmode=disable&target_session_attrs=read-write",
     ] {
         let output = TestFiles::run(url, &["--check".to_owned()]);
         assert_eq!(output.status.code(), Some(0), "{url}: {}", String::from_utf8_lossy(&output.stderr));

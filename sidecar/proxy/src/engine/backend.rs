@@ -269,6 +269,9 @@ impl<P: Protocol> ServerConnection<P> {
         if self.has_settings(env) {
             self.upkeep.remember(env.version);
         }
+        if let Some(at) = self.link.as_mut().and_then(|link| link.at.as_mut()) {
+            at.forget_names();
+        }
     }
 
     /// Why a connection must be closed instead of being used by another client.

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use ciphertoll_net::{Error, Fault, WatchedEvents};
+use ciphertoll_wire::relay::Departure;
 
 use super::backend::{Activity, Backend, ServerConnection, ServerStage};
 use super::flow::TokenKind;
@@ -397,6 +398,8 @@ impl<P: Protocol> Worker<P> {
                 }
             } else if self.waits_for_another(&hosts, id) && self.has_waited(id) {
                 self.try_another(id);
+            } else if let Some(client) = self.client_to_move(&hosts, id) {
+                self.cut_session(client, id);
             } else {
                 self.tick_link(&hosts, id);
             }
@@ -410,6 +413,15 @@ impl<P: Protocol> Worker<P> {
             self.probe_all(&hosts, &key);
         }
         self.poll(&hosts);
+    }
+
+    /// The client of a session on a server that has lost its role, if all its commands are answered.
+    fn client_to_move(&self, hosts: &SharedHosts, id: Id) -> Option<Id> {
+        let host = self.link(id)?.host?;
+        let backend = self.servers.open(id)?;
+        let (client, session) = backend.client().zip(backend.session())?;
+        let is_answered = session.departure() == Departure::Now && session.can_send_error();
+        (is_answered && hosts.with(|all| all.is_to_be_left(host))).then_some(client)
     }
 
     fn has_waited(&self, id: Id) -> bool {

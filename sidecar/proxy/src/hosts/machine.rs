@@ -246,14 +246,17 @@ impl Hosts {
         !self.all.iter().any(|host| host.standing == Standing::Usable)
     }
 
-    /// A host whose role was not confirmed for this long. Its connect begins now.
+    /// A host that should tell its role: it is doubted, or no host can be used, or it has not told it for this long. Its
+    /// connect begins now.
     pub(crate) fn poll(&mut self, now: Instant, interval: Duration) -> Option<usize> {
-        let is_due =
+        let is_old =
             |moment: Option<Instant>| moment.is_none_or(|moment| now.duration_since(moment) >= interval);
-        let found = self
-            .all
-            .iter()
-            .position(|host| host.attempt == Attempt::None && is_due(host.tried) && is_due(host.confirmed))?;
+        let is_searching = self.is_searching();
+        let is_due = |host: &Host| {
+            let is_urgent = is_searching || host.standing == Standing::Doubtful;
+            is_urgent && host.can_be_tried(now) || is_old(host.tried) && is_old(host.confirmed)
+        };
+        let found = self.all.iter().position(|host| host.attempt == Attempt::None && is_due(host))?;
         let host = &mut self.all[found];
         host.tried = Some(now);
         host.attempt = Attempt::Running;
@@ -372,6 +375,12 @@ impl Hosts {
             Standing::Unfit => Some(NOT_IN_ROLE),
             Standing::Left | Standing::Superseded => Some(SUPERSEDED),
         }
+    }
+
+    /// Whether sessions should end between two commands, because another host has the role.
+    pub(crate) fn is_to_be_left(&self, at: usize) -> bool {
+        let has_other_role = self.all[at].standing == Standing::Unfit || self.is_left(at);
+        has_other_role && self.target.is_of_one_server() && !self.is_searching()
     }
 
     pub(crate) fn is_usable(&self, at: usize) -> bool {

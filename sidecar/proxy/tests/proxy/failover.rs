@@ -123,6 +123,9 @@ fn replaced(fixture: &mut Fixture) {
         new.stop();
         await_that("the new one is missed", || standing(&proxy, 1) != "usable");
         new.start_again();
+        let (started, before) = (Instant::now(), ledger.count.load(Ordering::Acquire));
+        await_that("rows are written again", || ledger.count.load(Ordering::Acquire) > before);
+        say(&format!("the first row was acknowledged {:?} after the restart", started.elapsed()));
         ledger.await_more("the new one is written to again");
         assert_eq!(old.value("SELECT count(*) FROM numbered"), rows);
     });

@@ -16,8 +16,10 @@ use crate::cases::one;
 use crate::fixture::{Fixture, PORT};
 use crate::operations::await_that;
 
-pub(crate) const CASES: [Case; 1] =
-    [("connections to an address that a name has lost are closed when they are idle", moved)];
+pub(crate) const CASES: [Case; 2] = [
+    ("connections to an address that a name has lost are closed when they are idle", moved),
+    ("a host whose certificate has another host's name is not used", verified),
+];
 
 const NAME: &str = "db.toll.test";
 /// In a namespace of mounts, puts the file in the place of `/etc/hosts`, and runs the rest.
@@ -97,4 +99,23 @@ fn moved(fixture: &mut Fixture) {
     await_that("the other one is closed", || proxy.process.count("its address was removed") == 2);
     assert_ne!(one(&mut proxy.client(), "SELECT pg_backend_pid()"), process);
     assert_eq!(first.accepted(), 2);
+}
+
+fn verified(fixture: &mut Fixture) {
+    let server = SocketAddr::from(([127, 0, 0, 1], fixture.server_port()));
+    let listener = TcpListener::bind("127.0.0.2:0").expect("a port");
+    let other = listener.local_addr().expect("it is bound");
+    let other_host = Forwarder::start(listener, server);
+    // The same server, whose certificate names one of the two.
+    let name = format!("{}:{}", fixture.server().server_name(), fixture.server_port());
+    let url = fixture.url("&target_session_attrs=read-write");
+    let mut proxy = fixture.proxy_to(&url.replace(&name, &format!("{other},{name}")), &[]);
+    assert_eq!(one(&mut proxy.client(), "SELECT 1"), "1");
+    let line = proxy.process.await_line("event=host-failed");
+    assert!(line.contains(&format!("host={other}")) && line.contains("TLS"), "{line}");
+    assert!(other_host.accepted() > 0);
+    let proxy = fixture.proxy_to(&url.replace(&name, &other.to_string()), &["--queue-time", "500ms"]);
+    let told =
+        proxy.try_client().and_then(|mut client| client.query("SELECT 1")).expect_err("it is not used");
+    assert!(told.to_string().contains(&format!("{other} (TLS")), "{told}");
 }

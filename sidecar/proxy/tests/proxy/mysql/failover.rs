@@ -9,12 +9,13 @@ use std::time::Instant;
 use ciphertoll_net::blocking::Client;
 
 use super::Case;
-use super::fixture::{Fixture, Proxy, code, one};
+use super::fixture::{Fixture, Proxy, code, one, try_one};
 use super::pair::Pair;
 use crate::operations::{await_that, json};
 use crate::say;
 
-pub(crate) const CASES: [Case; 2] = [
+pub(crate) const CASES: [Case; 3] = [
+    ("a session on a server that has become read-only ends when another one is writable", moved),
     ("a server that becomes read-only is left, and is not written to when it is writable again", flipped),
     ("each role leads to a host that has it", roles),
 ];
@@ -39,13 +40,10 @@ impl Ledger {
             number += 1;
             let Some(mut connected) = client.take().or_else(|| proxy.try_client().ok()) else { continue };
             // After an error it is not known whether the row was written: it is not written again.
-            match connected.execute(&format!("INSERT INTO numbered VALUES ({writer}, {number})")) {
-                Ok(()) => {
-                    self.acknowledged.lock().expect("no panic").push(format!("{writer} {number}"));
-                    self.count.fetch_add(1, Ordering::AcqRel);
-                    client = Some(connected);
-                }
-                Err(error) => assert_eq!(code(&error), Some(READ_ONLY), "{error}"),
+            if connected.execute(&format!("INSERT INTO numbered VALUES ({writer}, {number})")).is_ok() {
+                self.acknowledged.lock().expect("no panic").push(format!("{writer} {number}"));
+                self.count.fetch_add(1, Ordering::AcqRel);
+                client = Some(connected);
             }
         }
     }
@@ -106,6 +104,31 @@ fn flipped(fixture: &mut Fixture) {
     let acknowledged = ledger.acknowledged.lock().expect("no panic");
     assert_eq!(acknowledged.iter().find(|row| !found.contains(*row)), None, "an acknowledged row is lost");
     assert_eq!(status(&proxy)["counts"]["failovers"], 1);
+}
+
+fn moved(fixture: &mut Fixture) {
+    let mut pair = Pair::start(fixture);
+    pair.members[1].set_read_only(1);
+    let proxy = proxy_to(fixture, &pair, "read-write", &[]);
+    let mut client = proxy.client();
+    let port = "SELECT @@port";
+    let [old, new] = pair.members.each_ref().map(|member| member.port.to_string());
+    assert_eq!(one(&mut client, port), old);
+    pair.members[0].set_read_only(1);
+    let refused = client.execute("INSERT INTO numbered VALUES (1, 1)").expect_err("it is read-only");
+    assert_eq!(code(&refused), Some(READ_ONLY));
+    await_that("it is noticed", || standing(&proxy, 0) == "unfit");
+    pair.members[1].set_read_only(0);
+    // In transaction mode it goes on there, in session mode it must connect again.
+    await_that("it is led to the other server", || {
+        let found = try_one(&mut client, port);
+        if found.is_err() {
+            client = proxy.client();
+        }
+        found.is_ok_and(|port| port == new)
+    });
+    client.execute("INSERT INTO numbered VALUES (1, 1)").expect("it is writable");
+    assert_eq!((pair.members[0].rows(), pair.members[1].rows()), ("0".to_owned(), "1".to_owned()));
 }
 
 fn roles(fixture: &mut Fixture) {
