@@ -247,10 +247,11 @@ fn server_of_command(servers: &[RunningServer], name: Option<&str>) -> Result<us
         None => (servers.len() == 1).then_some(0),
     };
     found.ok_or_else(|| {
-        let names = names().map(|name| format!(" {CONSOLE_OF_SERVER}{name}")).collect::<String>();
+        let names: Vec<String> = names().map(|name| format!("{CONSOLE_OF_SERVER}{name}")).collect();
+        let names = names.join(" ");
         HttpResponse::text(
             "404 Not Found",
-            &format!("there are several servers, or none with this name:{names}\n"),
+            &format!("there are several servers, or none with this name: {names}\n"),
         )
     })
 }

@@ -254,14 +254,8 @@ impl Config {
             let (warm, users, limit) = (limits.warm, users.len(), limits.server_connections);
             return Err(ConfigError::WarmUp { warm, users, limit });
         }
-        let (pooling, unix_auth) = (self.mode.unwrap_or_default(), self.unix_auth.unwrap_or_default());
-        let reset = self.reset.unwrap_or_default();
-        if reset == ResetPolicy::Tracked
-            && pooling == Pooling::Session
-            && server.protocol == ProtocolKind::Postgres
-        {
-            return Err(ConfigError::TrackedReset);
-        }
+        let (pooling, reset) = self.pooling(server.protocol)?;
+        let unix_auth = self.unix_auth.unwrap_or_default();
         let iterations = self.iterations(&listen)?;
         let tls = self.tls(&listen, server.protocol)?;
         let threads = self.threads.unwrap_or(NonZeroUsize::MIN);
@@ -314,6 +308,16 @@ impl Config {
         password_command::check_clients(&settings)?;
         let (admin, log) = (self.admin.clone(), Log::new(level, format));
         Ok(Resolved { settings, admin, log, effective, without_password })
+    }
+
+    fn pooling(&self, protocol: ProtocolKind) -> Result<(Pooling, ResetPolicy), ConfigError> {
+        let (pooling, reset) = (self.mode.unwrap_or_default(), self.reset.unwrap_or_default());
+        match (reset, pooling, protocol) {
+            (ResetPolicy::Tracked, Pooling::Session, ProtocolKind::Postgres) => {
+                Err(ConfigError::TrackedReset)
+            }
+            _ => Ok((pooling, reset)),
+        }
     }
 
     /// A library that is not named has all groups that are.

@@ -137,10 +137,10 @@ fn start(command_line: CommandLine, resolved: &Arc<ResolvedServers>) -> Result<S
         .zip(&resolved.servers)
         .map(|(running, server)| running.credentials(&server.resolved.settings, server.log(log)))
         .collect();
-    let reloaded = running.iter().zip(&credentials).zip(&files).map(|((running, credentials), files)| {
+    let current = running.iter().zip(&credentials).zip(&files).map(|((running, credentials), files)| {
         ReloadedServer { running: running.clone(), credentials: credentials.clone(), files: files.clone() }
     });
-    let reloader = Reloader::new(reloaded.collect(), notifier.clone(), log, Arc::clone(resolved));
+    let reloader = Reloader::new(current.collect(), notifier.clone(), log, Arc::clone(resolved));
     for (number, workers) in workers.iter_mut().enumerate() {
         let (reloader, credentials) = (reloader.clone(), credentials[number].clone());
         let mut watch = files[number].ticker(move || reloader.look_at_files(number));
