@@ -67,20 +67,24 @@ test-dist: ## build the packages twice, compare the bytes, and use them in clean
 	@$(STAGE) test-ci scripts/test-ci dist $(TARGET)/ci
 	@$(STAGE) test-deploy scripts/test-deploy dist $(TARGET)/deploy
 
-test-full: test ## make test, make book, make test-dist, the documentation, servers and proxies of Debian sid, Oracle's MySQL (fetches 554 MB), captures compared with tshark, PostgreSQL's suite under page encryption, the suites of drivers for Go, SQLAlchemy, Django, PHP and JDBC through the sidecar, its alerts, load hosts on Kubernetes, libFuzzer, make deny
+test-full: test ## make test, make book, make test-dist, the documentation, servers and proxies of Debian sid, Oracle's MySQL (fetches 554 MB), captures compared with tshark, containers that observe names and savings that it predicts, PostgreSQL's suite under page encryption, the suites of drivers for Go, SQLAlchemy, Django, PHP and JDBC through the sidecar, its alerts, its console with pgbouncer_exporter, load hosts on Kubernetes, libFuzzer, make deny
 	@$(STAGE) setup-full scripts/setup full
 	@RUSTDOCFLAGS="-D warnings" $(STAGE) doc $(CARGO) doc --workspace --no-deps --document-private-items --locked
 	@$(STAGE) test-sid scripts/test-sid $(CARGO)
 	@$(STAGE) test-mysql scripts/test-mysql $(CARGO)
 	@$(STAGE) test-tshark scripts/test-tshark $(CARGO)
+	@$(STAGE) test-tokens scripts/test-tokens $(CARGO)
 	@$(STAGE) test-tde scripts/test-tde $(TARGET) $(CARGO)
-	@$(CARGO) build --release --locked -p ciphertoll-proxy
+	@$(STAGE) test-observe-podman scripts/test-observe-podman $(TARGET)/debug/ciphertoll
+	@$(CARGO) build --release --locked -p ciphertoll-cli -p ciphertoll-proxy
+	@$(STAGE) test-observe-circle scripts/test-observe-circle $(TARGET)/release/ciphertoll
 	@$(STAGE) test-go scripts/test-drivers-go $(TARGET)/go-suites $(TARGET)/release/ciphertoll-proxy
 	@$(STAGE) test-sqlalchemy scripts/test-drivers-sqlalchemy $(TARGET)/sqlalchemy $(TARGET)/release/ciphertoll-proxy
 	@$(STAGE) test-django scripts/test-drivers-django $(TARGET)/django $(TARGET)/release/ciphertoll-proxy
 	@$(STAGE) test-php scripts/test-drivers-php $(TARGET)/php $(TARGET)/release/ciphertoll-proxy
 	@$(STAGE) test-jdbc scripts/test-drivers-jdbc $(TARGET)/jdbc $(TARGET)/release/ciphertoll-proxy
 	@$(STAGE) test-alerts scripts/test-alerts $(TARGET)/release/ciphertoll-proxy
+	@$(STAGE) test-console scripts/test-console $(TARGET)/console $(TARGET)/release/ciphertoll-proxy $(CARGO)
 	@$(STAGE) test-kubernetes scripts/test-kubernetes $(TARGET)/kubernetes $(TARGET) $(CARGO)
 	@$(STAGE) fuzz $(WITH) scripts/fuzz-smoke 60
 	@$(STAGE) book $(MAKE) --no-print-directory book

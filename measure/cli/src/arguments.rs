@@ -35,7 +35,7 @@ use self::hosts::HostArguments;
 pub(crate) use self::load::{
     AdviseArguments, LoadArguments, ObservedArguments, PredictArguments, PriceArguments,
 };
-pub(crate) use self::observe::{ObserveArguments, ObserveFormat};
+pub(crate) use self::observe::{ObserveArguments, ObserveFormat, ServerName};
 pub(crate) use self::runs::RecordArguments;
 use self::runs::RunsArguments;
 pub(crate) use self::schema::{SchemaArguments, SchemaDocument};

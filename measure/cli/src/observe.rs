@@ -19,7 +19,7 @@ use ciphertoll_record::ObservationDirectory;
 use ciphertoll_wire::passive::AccountNames;
 use jiff::Timestamp;
 
-use crate::arguments::{ObserveArguments, ObserveFormat};
+use crate::arguments::{ObserveArguments, ObserveFormat, ServerName};
 use crate::failure::Failure;
 use crate::observe::clients::ClientWatch;
 use crate::observed::RunModels;
@@ -81,7 +81,12 @@ fn start_asking() -> Result<Companion, Failure> {
 
 /// Asks for names, and servers for what they accept. What was seen is printed in any case.
 fn ask(mut companion: Companion, arguments: &ObserveArguments, observation: &mut Observation) {
-    let question = Question::about(observation, arguments.resolve, arguments.probe);
+    let mut question = Question::about(observation, arguments.resolve, arguments.probe);
+    for ServerName { server, name } in &arguments.server_name {
+        if !question.set_server_name(*server, name) {
+            tell(&format!("--server-name {server}={name}: this server was not seen"));
+        }
+    }
     if question.is_empty() {
         return;
     }

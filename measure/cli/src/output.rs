@@ -5,6 +5,7 @@ use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
 
 use ciphertoll_model::ExitCode;
+use ciphertoll_record::Caller;
 
 use crate::ascii::on_screen;
 use crate::failure::Failure;
@@ -38,7 +39,20 @@ pub(crate) struct OutputFile {
 
 impl OutputFile {
     pub(crate) fn open(path: &Path) -> Result<Self, Failure> {
-        let file = OpenOptions::new().write(true).create(true).truncate(false).open(path);
+        let made = OpenOptions::new().write(true).create_new(true).open(path);
+        let file = match made {
+            Ok(file) => {
+                if let Some(caller) = Caller::owning_parent(path) {
+                    // Best effort: a file of root's is better than none.
+                    let _ = caller.give(&file);
+                }
+                Ok(file)
+            }
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
+                OpenOptions::new().write(true).create(true).truncate(false).open(path)
+            }
+            Err(error) => Err(error),
+        };
         let file = file.map_err(|error| cannot_write(path, &error))?;
         // A pipe or a terminal has no length.
         let is_file = file.metadata().is_ok_and(|about| about.is_file());

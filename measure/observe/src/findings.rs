@@ -7,7 +7,7 @@ use ciphertoll_wire::tls::NamedGroup;
 
 use crate::names;
 use crate::observation::{
-    Certificate, Encryption, EncryptionKind, FindingKind, ObservedFinding, Pair, ServerProbe,
+    Certificate, Encryption, EncryptionKind, FindingKind, ObservedFinding, Pair, ProbePart, ServerProbe,
 };
 use crate::words::counted;
 
@@ -74,7 +74,7 @@ fn all<'a>(pairs: &'a [Pair], probes: &'a [ServerProbe]) -> impl Iterator<Item =
     // What connections have shown is not said again of the server.
     let is_new = |probe: &ServerProbe, found: &Found| {
         let pairs = pairs.iter().filter(|pair| pair.server == probe.server);
-        let mut shown = pairs.flat_map(|pair| of_pair(pair, None));
+        let mut shown = pairs.flat_map(|pair| of_pair(pair, Some(probe)));
         !shown.any(|shown| shown.kind == found.kind && shown.words == found.words)
     };
     let asked = probes.iter().flat_map(move |probe| {
@@ -142,7 +142,7 @@ fn of_pair(pair: &Pair, probe: Option<&ServerProbe>) -> Vec<Found> {
     passwords(pair)
         .into_iter()
         .chain(not_encrypted(pair))
-        .chain(pair.encryption.iter().flat_map(of_encryption))
+        .chain(pair.encryption.iter().flat_map(move |encryption| of_encryption(encryption, probe)))
         .chain(failures(pair))
         .chain(not_resumed(pair))
         .chain(not_post_quantum(pair, probe))
@@ -164,7 +164,12 @@ fn of_probe(probe: &ServerProbe) -> Vec<Found> {
         let words = format!("may connect with a weak suite ({suite}: {weakness}): the server accepts it");
         add(FindingKind::WeakSuite, words, NO_WEAK_SUITE);
     }
-    found.extend(probe.certificates.first().into_iter().flat_map(of_certificate));
+    found.extend(probe.certificates.first().and_then(weak_key));
+    found.extend(probe.certificates.first().into_iter().filter_map(expiry).map(|found| Found {
+        // The capture may be old.
+        words: format!("{}, as of the probe", found.words),
+        ..found
+    }));
     found
 }
 
@@ -220,13 +225,20 @@ fn not_encrypted(pair: &Pair) -> Option<Found> {
     })
 }
 
-fn of_encryption(encryption: &Encryption) -> Vec<Found> {
+fn of_encryption(encryption: &Encryption, probe: Option<&ServerProbe>) -> Vec<Found> {
     if encryption.kind != EncryptionKind::Tls {
         return Vec::new();
     }
+    // The probe says later how many days are left.
+    let is_probed = |certificate: &&Certificate| {
+        let probed = probe.into_iter().flat_map(|probe| &probe.certificates);
+        certificate.sha256.is_some() && probed.take(1).any(|other| other.sha256 == certificate.sha256)
+    };
+    let certificate = encryption.certificate.as_ref();
     negotiated(encryption)
         .into_iter()
-        .chain(encryption.certificate.iter().flat_map(of_certificate))
+        .chain(certificate.and_then(weak_key))
+        .chain(certificate.filter(|certificate| !is_probed(certificate)).and_then(expiry))
         .chain(key_shares(encryption))
         .collect()
 }
@@ -259,24 +271,25 @@ fn negotiated(encryption: &Encryption) -> Vec<Found> {
     found
 }
 
-fn of_certificate(certificate: &Certificate) -> Vec<Found> {
-    let mut found = Vec::new();
-    let mut add = |kind, words, todo| found.push(Found { kind, count: FoundCount::None, words, todo });
+fn weak_key(certificate: &Certificate) -> Option<Found> {
     let rsa_bits = certificate.key.strip_prefix("rsa").and_then(|bits| bits.parse::<u32>().ok());
-    if rsa_bits.is_some_and(|bits| bits < MIN_BITS) {
-        let words = format!("the server's certificate has a key of {}", certificate.key);
-        add(FindingKind::WeakKey, words, "replace it by P-256, or by RSA with at least 2048 bits");
-    }
-    if certificate.days_left < CERTIFICATE_WARNING_DAYS {
-        let day = &certificate.not_after;
-        let words = match u64::try_from(certificate.days_left) {
-            Err(_) => format!("the server's certificate expired on {day}"),
-            Ok(0) => format!("the server's certificate expires today, on {day}"),
-            Ok(days) => format!("the server's certificate expires in {}, on {day}", counted(days, "day")),
-        };
-        add(FindingKind::CertificateExpires, words, "renew it");
-    }
-    found
+    rsa_bits.filter(|bits| *bits < MIN_BITS).map(|_| Found {
+        kind: FindingKind::WeakKey,
+        count: FoundCount::None,
+        words: format!("the server's certificate has a key of {}", certificate.key),
+        todo: "replace it by P-256, or by RSA with at least 2048 bits",
+    })
+}
+
+fn expiry(certificate: &Certificate) -> Option<Found> {
+    let day = &certificate.not_after;
+    let words = match u64::try_from(certificate.days_left) {
+        _ if certificate.days_left >= CERTIFICATE_WARNING_DAYS => return None,
+        Err(_) => format!("the server's certificate expired on {day}"),
+        Ok(0) => format!("the server's certificate expires today, on {day}"),
+        Ok(days) => format!("the server's certificate expires in {}, on {day}", counted(days, "day")),
+    };
+    Some(Found { kind: FindingKind::CertificateExpires, count: FoundCount::None, words, todo: "renew it" })
 }
 
 /// What the client computes for a key exchange that the server does not want.
@@ -348,8 +361,9 @@ fn not_post_quantum(pair: &Pair, probe: Option<&ServerProbe>) -> Option<Found> {
     let offered = offers.any(|group| NamedGroup::is_post_quantum(group));
     (all > 0).then(|| {
         let offer = if offered { "; the client offers one" } else { "" };
-        let accepts = probe.filter(|probe| probe.error.is_none()).map(|probe| {
-            probe.groups.iter().any(|group| NamedGroup::is_post_quantum(group))
+        let accepts = probe.and_then(|probe| {
+            let accepts = probe.groups.iter().any(|group| NamedGroup::is_post_quantum(group));
+            (accepts || probe.knows(ProbePart::Groups)).then_some(accepts)
         });
         Found {
             kind: FindingKind::NotPostQuantum,

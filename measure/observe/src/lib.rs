@@ -53,10 +53,10 @@ pub use load::ObservedLoad;
 pub use observation::{
     AcceptedVersion, Bytes, Certificate, ClientProcess, Connections, Encryption, EncryptionKind, Estimated,
     FailureCount, FindingKind, Observation, ObservedFinding, ObservedUser, Pair, PairCost, PathShare,
-    PhaseTime, PlainLogin, Quantiles, Queries, ServerProbe, Share, SidecarSaving, SkippedFrames,
+    PhaseTime, PlainLogin, ProbePart, Quantiles, Queries, ServerProbe, Share, SidecarSaving, SkippedFrames,
 };
 pub use observer::Ports;
-pub use probe::{Answer, Question};
+pub use probe::{Answer, Question, is_host_name};
 pub use read::{SourceEnd, Watch};
 pub use stream::{Content, Piece, Stream};
 pub use text::{encryption_words, first_screen, limits};

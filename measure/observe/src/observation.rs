@@ -324,8 +324,32 @@ pub struct ServerProbe {
     /// What it selects if a client offers weak suites only.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub weak_suite: Option<String>,
-    /// The server's certificate, and those that it sends with it.
+    /// The server's certificate, and those that it sends with it. Days left are as of the probe.
     pub certificates: Vec<Certificate>,
+    /// When it was asked, by RFC 3339.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub asked_at: Option<String>,
+    /// The server name that was sent (SNI): `--server-name`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub server_name: Option<String>,
+    /// What could not be found out, or not all of it: what is missing there need not be refused.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub unknown: Vec<ProbePart>,
+    /// Why, for the first of these.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub unknown_because: Option<String>,
+}
+
+/// What a probe asks for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum ProbePart {
+    Certificates,
+    /// Those before TLS 1.3.
+    OlderVersions,
+    WeakSuites,
+    /// Of TLS 1.3.
+    Groups,
 }
 
 /// A version of TLS, with the suite that a server selects in it.

@@ -3,18 +3,20 @@
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
+use std::ops::RangeInclusive;
 use std::sync::mpsc;
 use std::thread;
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant};
 
-use ciphertoll_net::{AcceptedTls, MAX_PROBE_CONNECTIONS, Probed};
+use ciphertoll_net::{AcceptedTls, MAX_PROBE_CONNECTIONS, ProbeTarget, Probed};
 use ciphertoll_wire::passive::DatabaseProtocol;
 use ciphertoll_wire::tls::KeyExchangeGroup;
+use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
 use crate::certificate;
 use crate::names;
-use crate::observation::{AcceptedVersion, Observation, ServerProbe};
+use crate::observation::{AcceptedVersion, Observation, ProbePart, ServerProbe};
 use crate::words::counted;
 
 /// Servers that are asked: those with most connections.
@@ -23,7 +25,8 @@ const MAX_SERVERS: usize = 50;
 const MAX_ADDRESSES: usize = 500;
 /// Of a name (RFC 1035).
 const MAX_NAME_BYTES: usize = 253;
-const LIMIT_PER_SERVER: Duration = Duration::from_secs(10);
+/// By the round trip.
+const LIMITS_PER_SERVER: RangeInclusive<Duration> = Duration::from_secs(10)..=Duration::from_secs(30);
 /// For all names: a resolver that does not answer takes five seconds for each.
 const LIMIT_FOR_NAMES: Duration = Duration::from_secs(10);
 /// At a time.
@@ -33,8 +36,17 @@ const WORKERS: usize = 8;
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Question {
     names_of: Vec<IpAddr>,
-    /// Each with its protocol's name.
-    probe: Vec<(SocketAddr, String)>,
+    probe: Vec<ServerQuestion>,
+}
+
+/// A server that is to be probed.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+struct ServerQuestion {
+    server: SocketAddr,
+    /// Its name.
+    protocol: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    server_name: Option<String>,
 }
 
 /// What was found out.
@@ -59,10 +71,16 @@ impl Question {
                 add(&mut question.names_of, server.ip(), MAX_ADDRESSES);
             }
             if let Some(protocol) = pair.protocol.clone().filter(|_| probe) {
-                add(&mut question.probe, (server, protocol), MAX_SERVERS);
+                add(&mut question.probe, ServerQuestion { server, protocol, server_name: None }, MAX_SERVERS);
             }
         }
         question
+    }
+
+    /// Which name is sent to a server. Returns whether the server is one that is probed.
+    pub fn set_server_name(&mut self, server: SocketAddr, name: &str) -> bool {
+        let asked = self.probe.iter_mut().find(|asked| asked.server == server);
+        asked.map(|asked| asked.server_name = Some(name.to_owned())).is_some()
     }
 
     #[must_use]
@@ -70,7 +88,7 @@ impl Question {
         self.names_of.is_empty() && self.probe.is_empty()
     }
 
-    /// `probing 3 servers, by up to 19 connections each`
+    /// `probing 3 servers, by up to 25 connections each`
     #[must_use]
     pub fn words(&self) -> String {
         let servers = counted(self.probe.len() as u64, "server");
@@ -87,10 +105,9 @@ impl Question {
     #[must_use]
     pub fn ask(self) -> Answer {
         let names = in_parallel(self.names_of, LIMIT_FOR_NAMES, |address| Some((address, name_of(address)?)));
-        let asked: Vec<_> = self.probe.iter().map(|(server, _)| server.to_string()).collect();
+        let asked: Vec<_> = self.probe.iter().map(|asked| asked.server.to_string()).collect();
         let limit = limit_for(self.probe.len());
-        let mut probes =
-            in_parallel(self.probe, limit, |(server, protocol)| ServerProbe::ask(server, &protocol));
+        let mut probes = in_parallel(self.probe, limit, |asked| ServerProbe::ask(&asked));
         for server in asked {
             if probes.iter().all(|probe| probe.server != server) {
                 let error = Some("it did not answer in time".to_owned());
@@ -104,7 +121,7 @@ impl Question {
 
 /// The time for so many servers, of which some are asked at a time.
 fn limit_for(servers: usize) -> Duration {
-    LIMIT_PER_SERVER.saturating_mul(u32::try_from(servers.div_ceil(WORKERS)).unwrap_or(u32::MAX))
+    LIMITS_PER_SERVER.end().saturating_mul(u32::try_from(servers.div_ceil(WORKERS)).unwrap_or(u32::MAX))
 }
 
 /// Adds what is not there, up to a number.
@@ -153,7 +170,8 @@ fn name_of(address: IpAddr) -> Option<String> {
 }
 
 /// Names come from whoever owns the address. The resolver returns the address itself if it has none.
-pub(crate) fn is_host_name(name: &str) -> bool {
+#[must_use]
+pub fn is_host_name(name: &str) -> bool {
     let is_allowed = |byte: u8| byte.is_ascii_alphanumeric() || b"-._".contains(&byte);
     !name.is_empty()
         && name.len() <= MAX_NAME_BYTES
@@ -162,33 +180,69 @@ pub(crate) fn is_host_name(name: &str) -> bool {
 }
 
 impl ServerProbe {
-    fn ask(server: SocketAddr, protocol: &str) -> Option<Self> {
-        let protocol = DatabaseProtocol::ALL.into_iter().find(|known| known.label() == protocol)?;
-        let answer = ciphertoll_net::probe(server, protocol, LIMIT_PER_SERVER);
-        let empty = Self { server: server.to_string(), ..Self::default() };
-        Some(match answer {
+    fn ask(asked: &ServerQuestion) -> Option<Self> {
+        let protocol = DatabaseProtocol::ALL.into_iter().find(|known| known.label() == asked.protocol)?;
+        let now = Timestamp::now();
+        let server_name = asked.server_name.as_deref();
+        let target = ProbeTarget { address: asked.server, protocol, server_name };
+        let empty = Self {
+            server: asked.server.to_string(),
+            asked_at: Some(now.strftime("%Y-%m-%dT%H:%M:%SZ").to_string()),
+            server_name: asked.server_name.clone(),
+            ..Self::default()
+        };
+        Some(match ciphertoll_net::probe(target, LIMITS_PER_SERVER) {
             Ok(Probed::NoTls) => empty,
-            Ok(Probed::Tls(accepted)) => Self { server: server.to_string(), ..Self::of(&accepted) },
+            Ok(Probed::Tls(accepted)) => empty.with(accepted, now),
             Err(error) => Self { error: Some(error.to_string()), ..empty },
         })
     }
 
-    fn of(accepted: &AcceptedTls) -> Self {
-        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        let now_ns = u64::try_from(now.as_nanos()).unwrap_or(u64::MAX);
+    fn with(self, accepted: AcceptedTls, now: Timestamp) -> Self {
+        let now_ns = u64::try_from(now.as_nanosecond()).unwrap_or(0);
         let version = |(version, suite): &(u16, u16)| AcceptedVersion {
             version: names::version(*version),
             suite: names::suite(*suite),
         };
         let group = |group: &_| names::group(KeyExchangeGroup::Named(*group));
         Self {
-            server: String::new(),
-            error: None,
             versions: accepted.versions.iter().map(version).collect(),
             groups: accepted.groups.iter().map(group).collect(),
             weak_suite: accepted.weak_suite.map(names::suite),
             certificates: accepted.chain.iter().filter_map(|der| certificate::read(der, now_ns)).collect(),
+            unknown: accepted.unknown.into_iter().map(part).collect(),
+            unknown_because: accepted.reason,
+            ..self
         }
+    }
+
+    /// `older versions and groups`; `None` if everything is known.
+    #[must_use]
+    pub fn unknown_words(&self) -> Option<String> {
+        let words = |part: &ProbePart| match part {
+            ProbePart::Certificates => "certificates",
+            ProbePart::OlderVersions => "older versions",
+            ProbePart::WeakSuites => "weak suites",
+            ProbePart::Groups => "groups",
+        };
+        let parts: Vec<_> = self.unknown.iter().map(words).collect();
+        let (last, first) = parts.split_last()?;
+        Some(if first.is_empty() { (*last).to_owned() } else { format!("{} and {last}", first.join(", ")) })
+    }
+
+    /// Whether all of this is known.
+    #[must_use]
+    pub fn knows(&self, part: ProbePart) -> bool {
+        self.error.is_none() && !self.unknown.contains(&part)
+    }
+}
+
+fn part(part: ciphertoll_net::ProbePart) -> ProbePart {
+    match part {
+        ciphertoll_net::ProbePart::Certificates => ProbePart::Certificates,
+        ciphertoll_net::ProbePart::OlderVersions => ProbePart::OlderVersions,
+        ciphertoll_net::ProbePart::WeakSuites => ProbePart::WeakSuites,
+        ciphertoll_net::ProbePart::Groups => ProbePart::Groups,
     }
 }
 

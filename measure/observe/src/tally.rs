@@ -27,6 +27,14 @@ const NS_PER_KEPT: u64 = 1_000;
 const MIN_RATE_CONNECTS: u64 = 5;
 /// Pairs of a client and a server that are told apart. Connections of others are counted, and no more.
 const MAX_PAIRS: usize = 10_000;
+/// In all pairs, kinds of encryption that are told apart: clients may offer any groups, and servers show any certificate. Others
+/// are counted without details.
+const MAX_KINDS: usize = 20_000;
+/// In a pair, kinds of encryption, methods of logins and reasons of failures that are told apart: peers may name any.
+const MAX_PER_PAIR: usize = 100;
+const OTHER: &str = "other";
+/// So many connections are not counted between two searches for pairs that may give way.
+const SEARCH_INTERVAL: u64 = 1_000;
 /// What the client does between the phases of a connect.
 const CLIENT: &str = "client";
 /// The SQLSTATE of a client for which `pg_hba.conf` has no entry; wrong logins may have it, too.
@@ -42,6 +50,9 @@ type Times = Distribution<8>;
 pub(crate) struct Tally {
     pairs: BTreeMap<(IpAddr, SocketAddr), PairTally>,
     uncounted: u64,
+    /// From so many on, pairs that may give way are looked for again.
+    next_search: u64,
+    kinds: usize,
     name_room: NameRoom,
     /// The day from which certificates are judged: all by the same, so that equal ones stay equal.
     judged_ns: Option<u64>,
@@ -60,8 +71,8 @@ struct PairTally {
     /// Exact below 4,096.
     queries: Distribution<12>,
     by_turns: bool,
-    /// The key is what is equal; the counts are in the value.
-    encryption: BTreeMap<Encryption, Encryption>,
+    /// Each with its counts. A pair has few: a map would take several times as much memory in a flood.
+    encryption: Vec<Encryption>,
     logins: BTreeMap<String, u64>,
     failures: BTreeMap<String, u64>,
     accounts: PairAccounts,
@@ -72,8 +83,13 @@ impl Tally {
     pub(crate) fn add(&mut self, endpoints: Endpoints, connection: &ObservedConnection) {
         let key = (endpoints.client().ip(), endpoints.server());
         if self.pairs.len() >= MAX_PAIRS && !self.pairs.contains_key(&key) {
-            self.uncounted += 1;
-            return;
+            if connection.is_logged_in() {
+                self.make_room();
+            }
+            if self.pairs.len() >= MAX_PAIRS {
+                self.uncounted += 1;
+                return;
+            }
         }
         let pair = self.pairs.entry(key).or_default();
         pair.protocol = pair.protocol.or(connection.protocol());
@@ -92,18 +108,36 @@ impl Tally {
         pair.add_times(connection);
         pair.add_queries(connection);
         let judged_ns = *self.judged_ns.get_or_insert(connection.times.last);
-        pair.add_encryption(connection, judged_ns);
+        self.kinds += usize::from(pair.add_encryption(connection, judged_ns, self.kinds < MAX_KINDS));
         // A login that the server refused has shown the password, too.
         if let Some(method) = connection.login().filter(|_| connection.handshake().is_none()) {
-            *pair.logins.entry(method.to_string()).or_default() += 1;
+            count(&mut pair.logins, method.to_string());
         }
         if let Some(accounts) = connection.accounts() {
             pair.accounts.add(accounts, &mut self.name_room);
         }
         if let Some(reason) = failure(connection) {
-            *pair.failures.entry(reason).or_default() += 1;
+            count(&mut pair.failures, reason);
         }
         pair.connections.sessions += u64::from(is_session(connection));
+    }
+
+    /// Pairs of which nothing is known but connections that could not be used give way: most are of a flood.
+    fn make_room(&mut self) {
+        if self.uncounted < self.next_search {
+            return;
+        }
+        let Self { pairs, uncounted, kinds, .. } = self;
+        pairs.retain(|_, pair| {
+            let Connections { begun, sessions, began_before, cancel_requests, .. } = pair.connections;
+            let is_kept = sessions + began_before + cancel_requests > 0;
+            if !is_kept {
+                *uncounted += begun;
+                *kinds -= pair.encryption.len().min(*kinds);
+            }
+            is_kept
+        });
+        self.next_search = self.uncounted + SEARCH_INTERVAL;
     }
 
     /// Connections of pairs that are not told apart.
@@ -154,21 +188,26 @@ impl PairTally {
         }
     }
 
-    fn add_encryption(&mut self, connection: &ObservedConnection, judged_ns: u64) {
-        let key = encryption(connection, judged_ns);
-        let counted = self.encryption.entry(key.clone()).or_insert(key);
-        counted.connections += 1;
-        counted.sessions += u64::from(is_session(connection));
-        let Some(handshake) = connection.handshake() else { return };
-        counted.resumed += u64::from(handshake.resumed == Some(true));
-        counted.hello_retries += u64::from(handshake.selected.is_some_and(|selected| selected.hello_retry));
-        counted.unused_key_shares += u64::from(has_unused_share(handshake));
-        counted.offered_sessions +=
-            u64::from(handshake.offer.as_ref().is_some_and(|offer| offer.offers_session));
-        if handshake.client_certificate != ClientAuthentication::Hidden {
-            let sent = u64::from(handshake.client_certificate == ClientAuthentication::Sent);
-            counted.client_certificates = Some(counted.client_certificates.unwrap_or(0) + sent);
-        }
+    /// Returns whether it is of a new kind.
+    fn add_encryption(&mut self, connection: &ObservedConnection, judged_ns: u64, has_room: bool) -> bool {
+        let kind = encryption(connection, judged_ns);
+        let place =
+            |kind: &Encryption, all: &[Encryption]| all.iter().position(|known| is_alike(known, kind));
+        let (kind, found) = match place(&kind, &self.encryption) {
+            None if !has_room || self.encryption.len() >= MAX_PER_PAIR => {
+                let without_details = plain(kind.kind);
+                let found = place(&without_details, &self.encryption);
+                (without_details, found)
+            }
+            found => (kind, found),
+        };
+        let at = found.unwrap_or_else(|| {
+            self.encryption.reserve_exact(1);
+            self.encryption.push(kind);
+            self.encryption.len() - 1
+        });
+        self.encryption[at].add(connection);
+        found.is_none()
     }
 
     fn pair(&self, client: IpAddr, server: SocketAddr, seconds: f64) -> Pair {
@@ -176,8 +215,8 @@ impl PairTally {
         let others = [(CLIENT.to_owned(), &self.client), (phase_name(Phase::FirstQuery), &self.first_query)];
         let phases = of_phases.chain(others);
         let phases = phases.filter_map(|(phase, kept)| Some(PhaseTime { phase, ms: quantiles(kept)? }));
-        let mut encryption: Vec<_> = self.encryption.values().cloned().collect();
-        encryption.sort_by_key(|encryption| std::cmp::Reverse(encryption.connections));
+        let mut encryption = self.encryption.clone();
+        encryption.sort_by(|one, other| other.connections.cmp(&one.connections).then_with(|| one.cmp(other)));
         let has_rate = self.connections.begun >= MIN_RATE_CONNECTS && seconds > 0.0;
         let connects_per_s = has_rate.then(|| self.connections.begun as f64 / seconds);
         Pair {
@@ -215,6 +254,40 @@ impl PairTally {
     }
 }
 
+impl Encryption {
+    /// Counts a connection that is encrypted so.
+    fn add(&mut self, connection: &ObservedConnection) {
+        self.connections += 1;
+        self.sessions += u64::from(is_session(connection));
+        let Some(handshake) = connection.handshake() else { return };
+        self.resumed += u64::from(handshake.resumed == Some(true));
+        self.hello_retries += u64::from(handshake.selected.is_some_and(|selected| selected.hello_retry));
+        self.unused_key_shares += u64::from(has_unused_share(handshake));
+        self.offered_sessions +=
+            u64::from(handshake.offer.as_ref().is_some_and(|offer| offer.offers_session));
+        if handshake.client_certificate != ClientAuthentication::Hidden {
+            let sent = u64::from(handshake.client_certificate == ClientAuthentication::Sent);
+            self.client_certificates = Some(self.client_certificates.unwrap_or(0) + sent);
+        }
+    }
+}
+
+/// Whether only the counts differ.
+fn is_alike(one: &Encryption, other: &Encryption) -> bool {
+    one.kind == other.kind
+        && one.version == other.version
+        && one.suite == other.suite
+        && one.group == other.group
+        && one.signature == other.signature
+        && one.offered_groups == other.offered_groups
+        && one.certificate == other.certificate
+}
+
+fn count(counts: &mut BTreeMap<String, u64>, name: String) {
+    let is_told_apart = counts.len() < MAX_PER_PAIR || counts.contains_key(&name);
+    *counts.entry(if is_told_apart { name } else { OTHER.to_owned() }).or_default() += 1;
+}
+
 fn add_time(times: &mut Times, ns: Option<u64>) {
     if let Some(ns) = ns {
         times.add(ns / NS_PER_KEPT);
@@ -244,9 +317,9 @@ fn is_session(connection: &ObservedConnection) -> bool {
     connection.is_logged_in() || is_unread
 }
 
-/// How a connection was encrypted, without counts.
-fn encryption(connection: &ObservedConnection, judged_ns: u64) -> Encryption {
-    let plain = |kind| Encryption {
+/// Without details and counts.
+fn plain(kind: EncryptionKind) -> Encryption {
+    Encryption {
         kind,
         version: None,
         suite: None,
@@ -261,7 +334,11 @@ fn encryption(connection: &ObservedConnection, judged_ns: u64) -> Encryption {
         offered_sessions: 0,
         client_certificates: None,
         certificate: None,
-    };
+    }
+}
+
+/// How a connection was encrypted, without counts.
+fn encryption(connection: &ObservedConnection, judged_ns: u64) -> Encryption {
     let Some(handshake) = connection.handshake() else {
         return plain(match connection {
             _ if connection.opening == Opening::Gss => EncryptionKind::Gss,

@@ -168,6 +168,10 @@ pub fn limits(observation: &Observation) -> Vec<String> {
     for probe in &observation.probes {
         let error = probe.error.as_ref();
         limits.extend(error.map(|error| format!("{} could not be probed: {error}", probe.server)));
+        limits.extend(probe.unknown_words().map(|parts| {
+            let why = probe.unknown_because.as_deref().unwrap_or("the probe did not end");
+            format!("{}: the probe does not know all {parts}: {why}", probe.server)
+        }));
     }
     if observation.evicted > 0 {
         let evicted = counted(observation.evicted, "idle connection");

@@ -6,6 +6,7 @@
 //! - what `runs` lists and removes; accepted scratch directories: `record::catalogue`, `cli::runs`;
 //!   `record::scratch`, `host::scratch`
 
+mod caller;
 mod catalogue;
 mod control_group;
 mod disk;
@@ -20,6 +21,7 @@ pub mod read;
 pub mod run_dir;
 pub mod scratch;
 
+pub use caller::Caller;
 pub use catalogue::{
     Catalogue, CatalogueEntry, Removable, RemovableRun, RunContents, RunState, Selection, find_removable,
     finish_removals, is_in_progress, list_runs, remove_run,

@@ -3,15 +3,15 @@
 use std::fs::{self, File, OpenOptions};
 use std::io::Write as _;
 use std::os::fd::AsRawFd as _;
-use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
+use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
 use jiff::Timestamp;
 use nix::fcntl::Flock;
-use rustix::fs::OFlags;
 use rustix::process::geteuid;
 use serde::Deserialize;
 
+use crate::caller::{Caller, make_directories, open_own_directory};
 use crate::disk;
 use crate::error::{Context, Error};
 use crate::read::{self, unreadable};
@@ -52,28 +52,30 @@ impl ObservationDirectory {
     /// Creates `RUNS/UTC-observe-XXXX/` with an empty document, and removes earlier ones that stayed empty. Leaves nothing
     /// behind on failure.
     pub fn create(runs: &Path, now: Timestamp) -> Result<Self, Error> {
-        fs::create_dir_all(runs).context("make", runs)?;
-        remove_empty(runs);
+        make_directories(runs).context("make", runs)?;
+        let caller = Caller::owning(runs);
+        match caller {
+            // With more rights, links that they put there would matter.
+            Some(caller) => caller.act(|| remove_empty(runs)).context("use the directory", runs)?,
+            None => remove_empty(runs),
+        }
         let path = runs.join(directory_name(NAME, now));
         fs::create_dir(&path).context("make", &path)?;
-        Self::fill(&path).inspect_err(|_| {
+        Self::fill(&path, caller).inspect_err(|_| {
             // The first error is the one to report.
             let _ = fs::remove_dir_all(&path);
         })
     }
 
-    fn fill(path: &Path) -> Result<Self, Error> {
-        // Root may observe for another user, who could put a link in the place of the directory.
-        let flags = OFlags::DIRECTORY | OFlags::NOFOLLOW;
-        let directory = OpenOptions::new().read(true).custom_flags(flags.bits().cast_signed()).open(path);
-        let directory = directory.context("open", path)?;
-        if directory.metadata().context("look at", path)?.uid() != geteuid().as_raw() {
-            return Err(Error::NotARun { path: path.to_owned(), reason: "another user has replaced it" });
-        }
+    fn fill(path: &Path, caller: Option<Caller>) -> Result<Self, Error> {
+        let directory = open_own_directory(path)?;
         let opened = PathBuf::from(format!("/proc/self/fd/{}", directory.as_raw_fd()));
         let lock = take_lock(&opened)?;
         let document = OpenOptions::new().write(true).create_new(true).open(opened.join(OBSERVATION));
         let document = document.context("make", &path.join(OBSERVATION))?;
+        if let Some(caller) = caller {
+            caller.give_all(&directory).context("hand over", path)?;
+        }
         directory.sync_all().context("write", path)?;
         Ok(Self { path: path.to_owned(), document, _lock: lock })
     }

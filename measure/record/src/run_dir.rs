@@ -8,6 +8,7 @@ use ciphertoll_model::{Event, Plan, Spec, TimestampedEvent};
 use jiff::Timestamp;
 use nix::fcntl::Flock;
 
+use crate::caller::{Caller, make_directories, open_own_directory};
 use crate::disk::{self, Durability, Lines};
 use crate::error::{Context, Error};
 use crate::read::{EVENTS, PLAN, Record, SPEC, unreadable};
@@ -29,15 +30,30 @@ pub struct RunDirectory {
     path: PathBuf,
     events: Lines,
     _lock: Flock<File>,
+    /// Whose the directory is when the run has ended. Until then, it has to be ours: files in it are opened by their names.
+    heir: Option<(Caller, File)>,
+}
+
+impl Drop for RunDirectory {
+    fn drop(&mut self) {
+        if let Some((caller, directory)) = &self.heir {
+            // Best effort: the record is complete.
+            let _ = caller.give_all(directory);
+        }
+    }
 }
 
 impl RunDirectory {
     /// Creates `RUNS/UTC-NAME-XXXX/` with the specification and the plan. Leaves nothing behind on failure.
     pub fn create(runs: &Path, spec: &Spec, plan: &Plan, now: Timestamp) -> Result<Self, Error> {
-        fs::create_dir_all(runs).context("make", runs)?;
+        make_directories(runs).context("make", runs)?;
         let path = runs.join(directory_name(&plan.name, now));
         fs::create_dir(&path).context("make", &path)?;
-        Self::fill(&path, spec, plan).inspect_err(|_| {
+        let heir = match Caller::owning(runs) {
+            Some(caller) => Some((caller, open_own_directory(&path)?)),
+            None => None,
+        };
+        Self::fill(&path, spec, plan, heir).inspect_err(|_| {
             // The first error is the one to report.
             let _ = fs::remove_dir_all(&path);
         })
@@ -52,7 +68,7 @@ impl RunDirectory {
         let record = Record::open(path)?;
         let events = Lines::open(path.join(EVENTS), 0o644)?;
         events.cut(record.whole_bytes)?;
-        Ok((Self { path: path.to_owned(), events, _lock: lock }, record))
+        Ok((Self { path: path.to_owned(), events, _lock: lock, heir: None }, record))
     }
 
     pub fn path(&self) -> &Path {
@@ -73,7 +89,7 @@ impl RunDirectory {
         fs::write(&path, text).context("write", &path)
     }
 
-    fn fill(path: &Path, spec: &Spec, plan: &Plan) -> Result<Self, Error> {
+    fn fill(path: &Path, spec: &Spec, plan: &Plan, heir: Option<(Caller, File)>) -> Result<Self, Error> {
         let lock = take_lock(path)?;
         disk::write_new(&path.join(SPEC), spec.to_toml().as_bytes())?;
         let plan_path = path.join(PLAN);
@@ -84,7 +100,7 @@ impl RunDirectory {
         }
         let events = Lines::open(path.join(EVENTS), 0o644)?;
         disk::sync_directory(path)?;
-        Ok(Self { path: path.to_owned(), events, _lock: lock })
+        Ok(Self { path: path.to_owned(), events, _lock: lock, heir })
     }
 }
 

@@ -118,6 +118,24 @@ impl Client {
         self.await_response(|input| reader.step(input))
     }
 
+    /// Runs one statement of PostgreSQL with these parameters, whose types the server infers, and returns its rows.
+    pub fn query_with(&mut self, sql: &str, parameters: &[&str]) -> Result<Vec<Row>, Error> {
+        use postgres::command::{Param, encode_bind, encode_execute, encode_parse, encode_sync};
+        if !matches!(self.server, ServerInfo::Postgres(_)) {
+            let (message, reason) = ("statement", "only PostgreSQL has these parameters");
+            return Err(postgres::Error::Protocol { message, reason }.into());
+        }
+        let parameters: Vec<_> = parameters.iter().map(|text| Param::Text(text.as_bytes())).collect();
+        let out = self.channel.output();
+        encode_parse(out, "", sql, &[])?;
+        encode_bind(out, "", "", &parameters, postgres::ValueFormat::Text)?;
+        encode_execute(out, "", 0)?;
+        encode_sync(out);
+        self.channel.send()?;
+        let mut reader = self.server.rows_reader(RESULT_LIMIT_BYTES);
+        self.await_response(|input| reader.step(input))
+    }
+
     /// Runs a PostgreSQL `COPY … FROM STDIN` and returns the number of rows. The data may be split anywhere. After a
     /// server error, the connection is ready for the next statement.
     pub fn copy_in(&mut self, sql: &str, data: impl IntoIterator<Item = Vec<u8>>) -> Result<u64, Error> {

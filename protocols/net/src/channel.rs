@@ -4,6 +4,7 @@ use std::io;
 use std::net::Shutdown;
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
+use std::time::Duration;
 
 use ciphertoll_wire::session::Response;
 use socket2::Socket;
@@ -69,6 +70,17 @@ impl Channel {
     pub fn from_unix(stream: UnixStream) -> Result<Self, Error> {
         stream.set_nonblocking(true).map_err(Error::socket("cannot make the socket non-blocking"))?;
         Ok(Self::over(OwnedFd::from(stream).into()))
+    }
+
+    /// Ends the connection if the peer's machine acknowledges nothing for this long, whether or not anything is sent. Only
+    /// for TCP.
+    pub fn limit_silence(&self, limit: Duration) -> Result<(), Error> {
+        socket::limit_silence(&self.socket, limit)
+    }
+
+    /// When the connection is closed, the kernel drops what the peer has not received, and sends nothing more.
+    pub fn discard_unsent(&self) -> Result<(), Error> {
+        self.socket.set_linger(Some(Duration::ZERO)).map_err(Error::socket("cannot set SO_LINGER"))
     }
 
     /// Reads once from the socket and decrypts.

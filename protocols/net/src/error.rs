@@ -13,6 +13,9 @@ pub enum Error {
     /// The name has no address, or none of the requested family.
     #[error("cannot resolve {name}: {reason}")]
     Unresolved { name: String, reason: String },
+    /// The password for the server could not be fetched.
+    #[error("no password for {user}: {reason}")]
+    NoPassword { user: String, reason: String },
     /// The peer closed the connection in the middle of the protocol.
     #[error("the server closed the connection")]
     Closed,
@@ -93,7 +96,7 @@ impl Error {
                 Fault::Server
             }
             Self::Tls(_) => Fault::Tls,
-            Self::TlsSettings(_) => Fault::Caller,
+            Self::TlsSettings(_) | Self::NoPassword { .. } => Fault::Caller,
             Self::Protocol(error) => match error.fault() {
                 session::Fault::Server | session::Fault::Peer => Fault::Server,
                 session::Fault::Caller => Fault::Caller,

@@ -34,7 +34,7 @@ pub use connecting::{ConnectProgress, Connected, Connecting, ContextSource, Dial
 pub use error::{Error, Fault, Instead};
 pub use listener::{Listener, Peer};
 pub use phase::{PhaseTimes, Stopwatch};
-pub use probe::{AcceptedTls, MAX_PROBE_CONNECTIONS, Probed, probe};
+pub use probe::{AcceptedTls, MAX_PROBE_CONNECTIONS, ProbePart, ProbeTarget, Probed, probe};
 pub use reactor::{Reactor, Ready, Trigger, WakeHandle, WatchedEvents};
 pub use readiness::Readiness;
 pub use socket::{Address, SourceAddresses, Transport};

@@ -11,7 +11,7 @@ use std::time::Duration;
 use ciphertoll_vocabulary::AddressFamily;
 use nix::sys::socket::sockopt::IpBindAddressNoPort;
 use rustix::net::{RecvFlags, SendFlags};
-use socket2::{Domain, Socket, Type};
+use socket2::{Domain, Socket, TcpKeepalive, Type};
 
 use crate::Error;
 
@@ -136,6 +136,17 @@ pub(crate) fn limit_waits(socket: &Socket, limit: Duration) -> Result<(), Error>
         .map_err(Error::socket("cannot limit how long the socket waits"))
 }
 
+/// Keepalive probes find a peer that has vanished while nothing is sent, the user timeout one that acknowledges nothing.
+pub(crate) fn limit_silence(socket: &Socket, limit: Duration) -> Result<(), Error> {
+    const PROBES: u32 = 2;
+    let part = (limit / (PROBES + 1)).max(Duration::from_secs(1));
+    let keepalive = TcpKeepalive::new().with_time(part).with_interval(part).with_retries(PROBES);
+    socket
+        .set_tcp_keepalive(&keepalive)
+        .and_then(|()| socket.set_tcp_user_timeout(Some(limit)))
+        .map_err(Error::socket("cannot limit how long the peer may be silent"))
+}
+
 /// Binds the address but leaves the port to `connect()`: only it can choose a port that is in use toward other peers.
 fn bind_source(socket: &Socket, source: Ipv4Addr) -> Result<(), Error> {
     nix::sys::socket::setsockopt(&socket.as_fd(), IpBindAddressNoPort, &true).map_err(|errno| {
@@ -156,4 +167,25 @@ pub(crate) fn connect_unix(path: &Path, transport: Transport) -> Result<(Socket,
         Transport::Blocking(limit) => limit_waits(&socket, limit)?,
     }
     Ok((socket, Connection::Established))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::TcpListener;
+
+    use super::*;
+
+    #[test]
+    fn a_limit_of_silence_sets_keepalive_and_the_user_timeout() {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+        let address = listener.local_addr().unwrap();
+        let (socket, _) = connect_tcp(address, Transport::BLOCKING, None).unwrap();
+        for (limit, part) in [(Duration::from_secs(15), 5), (Duration::from_millis(500), 1)] {
+            limit_silence(&socket, limit).unwrap();
+            assert!(socket.keepalive().unwrap());
+            assert_eq!(socket.tcp_keepalive_time().unwrap(), Duration::from_secs(part));
+            assert_eq!(socket.tcp_keepalive_interval().unwrap(), Duration::from_secs(part));
+            assert_eq!(socket.tcp_user_timeout().unwrap(), Some(limit));
+        }
+    }
 }

@@ -55,6 +55,10 @@ labelled_enum! {
         SecP256r1MlKem768 = "secp256r1mlkem768",
         /// ML-KEM-768 alone: post-quantum.
         MlKem768 = "mlkem768",
+        /// NIST P-384 combined with ML-KEM-1024: post-quantum, at the strength of CNSA 2.0.
+        SecP384r1MlKem1024 = "secp384r1mlkem1024",
+        /// ML-KEM-1024 alone: post-quantum, as CNSA 2.0 requires.
+        MlKem1024 = "mlkem1024",
     }
 }
 
@@ -162,6 +166,8 @@ impl Group {
             Self::X25519MlKem768 => 0x11ec,
             Self::SecP256r1MlKem768 => 0x11eb,
             Self::MlKem768 => 0x0201,
+            Self::SecP384r1MlKem1024 => 0x11ed,
+            Self::MlKem1024 => 0x0202,
         }
     }
 
@@ -175,6 +181,8 @@ impl Group {
             Self::X25519MlKem768 => "X25519MLKEM768",
             Self::SecP256r1MlKem768 => "SecP256r1MLKEM768",
             Self::MlKem768 => "MLKEM768",
+            Self::SecP384r1MlKem1024 => "SecP384r1MLKEM1024",
+            Self::MlKem1024 => "MLKEM1024",
         }
     }
 
@@ -187,7 +195,9 @@ impl Group {
             | Self::P521
             | Self::X25519MlKem768
             | Self::SecP256r1MlKem768
-            | Self::MlKem768 => false,
+            | Self::MlKem768
+            | Self::SecP384r1MlKem1024
+            | Self::MlKem1024 => false,
         }
     }
 
@@ -195,7 +205,11 @@ impl Group {
     pub fn openssl_since(self) -> Option<[u32; 2]> {
         match self {
             Self::X25519 | Self::P256 | Self::P384 | Self::P521 => None,
-            Self::X25519MlKem768 | Self::SecP256r1MlKem768 | Self::MlKem768 => Some([3, 5]),
+            Self::X25519MlKem768
+            | Self::SecP256r1MlKem768
+            | Self::MlKem768
+            | Self::SecP384r1MlKem1024
+            | Self::MlKem1024 => Some([3, 5]),
         }
     }
 
@@ -203,7 +217,11 @@ impl Group {
     pub fn has_ml_kem(self) -> bool {
         match self {
             Self::X25519 | Self::P256 | Self::P384 | Self::P521 => false,
-            Self::X25519MlKem768 | Self::SecP256r1MlKem768 | Self::MlKem768 => true,
+            Self::X25519MlKem768
+            | Self::SecP256r1MlKem768
+            | Self::MlKem768
+            | Self::SecP384r1MlKem1024
+            | Self::MlKem1024 => true,
         }
     }
 }

@@ -51,3 +51,11 @@ pub enum SessionProgress {
     Busy,
     Unknown,
 }
+
+/// Whether an error of the server may mean that it has lost its role: that it accepts no writes any more, or shuts down.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum RoleDoubt {
+    #[default]
+    None,
+    Raised,
+}

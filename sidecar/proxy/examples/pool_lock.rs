@@ -75,7 +75,7 @@ fn connect(pool: &Mutex<Pool>, client: Id, now: Instant) -> usize {
     assert!(lock().keep(&KEY, server));
     // The worker looks whether more connections than permitted are open: before it assigns, keeps and leaves one.
     let is_over_limit = (0..3).any(|_| lock().is_over_limit(&KEY));
-    assert!(!is_over_limit && lock().take_kept(&KEY, server));
+    assert!(!is_over_limit && lock().resume_kept(&KEY, server));
     assert!(lock().keep_orphaned(&KEY, server));
     // A kept connection can be used by another key's client: the worker looks for such clients before it sleeps.
     assert!(lock().queue_length(&KEY).is_none() && lock().unserved_key().is_none());

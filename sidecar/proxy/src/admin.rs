@@ -1,4 +1,4 @@
-//! Status and metrics over HTTP/1.1, GET only, on a separate thread.
+//! Status and metrics over HTTP/1.1 on a separate thread, and commands of the console, each on another one.
 
 use std::fs;
 use std::io::{self, Read, Write};
@@ -13,18 +13,22 @@ use std::time::{Duration, Instant};
 
 use ciphertoll_net::{Channel, Error, Listener, Reactor, Readiness, Received, Sent, Trigger, WatchedEvents};
 
-use crate::engine::{ControlHandle, Health, NoAnswer};
+use crate::config::ServerName;
+use crate::console_rules::Role;
+use crate::engine::{Health, NoAnswer};
+use crate::http::{
+    CONSOLE_OF_SERVER, CONSOLE_PATH, HttpRequest, HttpResponse, JSON, MAX_HEADERS, PROMETHEUS,
+    ResponseFormat, parse_request,
+};
 use crate::metrics::render;
-use crate::protocol::Protocol;
+use crate::running::{RunningServer, health};
 use crate::settings::ListenAddress;
 use crate::slab::{Id, Slab};
-use crate::status::Status;
+use crate::status::ProxyStatus;
 
 const LISTENER: usize = 0;
 /// Connections at a time; further ones are closed.
 const MAX_CONNECTIONS: usize = 16;
-const MAX_REQUEST_BYTES: usize = 8 << 10;
-const MAX_HEADERS: usize = 64;
 /// For a request and its response together.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(5);
 const TICK: Duration = Duration::from_millis(500);
@@ -34,11 +38,11 @@ const MAX_RESPONSE_BYTES: u64 = 16 << 20;
 /// Only processes of the proxy's own user may connect.
 const MODE: u32 = 0o600;
 
-pub struct AdminServer<P: Protocol> {
+pub struct AdminServer {
     listener: Listener,
     configured: ListenAddress,
     reactor: Reactor,
-    control: ControlHandle<P>,
+    servers: Vec<RunningServer>,
     connections: Slab<HttpConnection>,
 }
 
@@ -73,21 +77,11 @@ enum RequestState {
     Responding,
 }
 
-struct HttpResponse {
-    status: &'static str,
-    content_type: &'static str,
-    body: String,
-}
-
-const TEXT: &str = "text/plain; charset=utf-8";
-const JSON: &str = "application/json";
-const PROMETHEUS: &str = "text/plain; version=0.0.4; charset=utf-8";
-
-impl<P: Protocol> AdminServer<P> {
+impl AdminServer {
     /// Opens the socket, unless it was inherited.
     pub fn listen(
         address: &ListenAddress,
-        control: ControlHandle<P>,
+        servers: Vec<RunningServer>,
         inherited: Option<OwnedFd>,
     ) -> Result<Self, Error> {
         let listener = match (address, inherited) {
@@ -98,7 +92,7 @@ impl<P: Protocol> AdminServer<P> {
         };
         let reactor = Reactor::new()?;
         reactor.register_listener(&listener, LISTENER, Trigger::Edge)?;
-        Ok(Self { listener, configured: address.clone(), reactor, control, connections: Slab::default() })
+        Ok(Self { listener, configured: address.clone(), reactor, servers, connections: Slab::default() })
     }
 
     /// The address that it listens on.
@@ -169,8 +163,16 @@ impl<P: Protocol> AdminServer<P> {
             RequestState::Reading => match read_request(channel) {
                 Ok(None) => false,
                 Ok(Some(request)) => {
-                    let response =
-                        request.map_or_else(|refusal| refusal, |path| respond(&path, &self.control));
+                    let response = match request {
+                        Ok(HttpRequest::Get(path)) => respond(&path, &self.servers),
+                        Ok(HttpRequest::Command { server, text, format }) => {
+                            match server_of_command(&self.servers, server.as_deref()) {
+                                Ok(server) => return self.start_command(id, server, text, format),
+                                Err(refusal) => refusal,
+                            }
+                        }
+                        Err(refusal) => refusal,
+                    };
                     *state = RequestState::Responding;
                     response.write(channel.output());
                     !matches!(channel.send(), Ok(Sent::Blocked))
@@ -180,6 +182,21 @@ impl<P: Protocol> AdminServer<P> {
         };
         if is_done {
             self.connections.remove(id);
+        }
+    }
+}
+
+impl AdminServer {
+    /// A command may wait: it gets a thread of its own, and the connection with it. On TCP, any process of the machine can
+    /// connect, and may only look.
+    fn start_command(&mut self, id: Id, server: usize, text: String, format: ResponseFormat) {
+        let Some(HttpConnection { mut channel, .. }) = self.connections.remove(id) else { return };
+        let role = match self.configured {
+            ListenAddress::Unix(_) => Role::Admin,
+            ListenAddress::Tcp(_) => Role::Stats,
+        };
+        if self.reactor.deregister(&mut channel).is_ok() {
+            self.servers[server].console.serve_request(channel, text, format, role);
         }
     }
 }
@@ -206,14 +223,14 @@ impl Drop for SocketFile {
 
 struct Disconnected;
 
-/// The path of a complete request, or the response that refuses it; `None` while the request is incomplete.
-fn read_request(channel: &mut Channel) -> Result<Option<Result<String, HttpResponse>>, Disconnected> {
+/// A complete request, or the response that refuses it; `None` while the request is incomplete.
+fn read_request(channel: &mut Channel) -> Result<Option<Result<HttpRequest, HttpResponse>>, Disconnected> {
     loop {
         let received = match channel.receive_input() {
             Ok(Received::Closed) | Err(_) => return Err(Disconnected),
             Ok(received) => received,
         };
-        if let Some(request) = parse(channel.input()) {
+        if let Some(request) = parse_request(channel.input()) {
             return Ok(Some(request));
         }
         if received != Received::MoreLikely {
@@ -222,64 +239,51 @@ fn read_request(channel: &mut Channel) -> Result<Option<Result<String, HttpRespo
     }
 }
 
-/// `None` while the request is incomplete.
-fn parse(bytes: &[u8]) -> Option<Result<String, HttpResponse>> {
-    let mut headers = [httparse::EMPTY_HEADER; MAX_HEADERS];
-    let mut request = httparse::Request::new(&mut headers);
-    match request.parse(bytes) {
-        Ok(httparse::Status::Partial) if bytes.len() < MAX_REQUEST_BYTES => None,
-        Ok(httparse::Status::Partial) => {
-            Some(Err(HttpResponse::text("431 Request Header Fields Too Large", "the request is too long\n")))
-        }
-        Ok(httparse::Status::Complete(_)) => Some(match (request.method, request.path) {
-            (Some("GET"), Some(path)) => Ok(path.split_once('?').map_or(path, |(path, _)| path).to_owned()),
-            _ => Err(HttpResponse::text("405 Method Not Allowed", "only GET is supported\n")),
-        }),
-        Err(_) => Some(Err(HttpResponse::text("400 Bad Request", "not an HTTP request\n"))),
-    }
+/// The index of the server that a command names, or of the only one.
+fn server_of_command(servers: &[RunningServer], name: Option<&str>) -> Result<usize, HttpResponse> {
+    let names = || servers.iter().filter_map(|server| server.name.as_ref()).map(ServerName::as_str);
+    let found = match name {
+        Some(name) => names().position(|known| known == name),
+        None => (servers.len() == 1).then_some(0),
+    };
+    found.ok_or_else(|| {
+        let names: Vec<String> = names().map(|name| format!("{CONSOLE_OF_SERVER}{name}")).collect();
+        let names = names.join(" ");
+        HttpResponse::text(
+            "404 Not Found",
+            &format!("there are several servers, or none with this name: {names}\n"),
+        )
+    })
 }
 
-fn respond<P: Protocol>(path: &str, control: &ControlHandle<P>) -> HttpResponse {
+fn respond(path: &str, servers: &[RunningServer]) -> HttpResponse {
+    let statuses = || servers.iter().map(RunningServer::status).collect::<Result<Vec<_>, _>>();
     let response = match path {
-        "/metrics" => control.status().map(|status| HttpResponse {
-            status: "200 OK",
-            content_type: PROMETHEUS,
-            body: render(control.metrics(), &status),
+        "/metrics" => statuses().map(|statuses| {
+            let metrics = servers.iter().map(|server| server.control.metrics());
+            let body = render(&metrics.zip(&statuses).collect::<Vec<_>>());
+            HttpResponse { status: "200 OK", content_type: PROMETHEUS, body }
         }),
-        "/status" => control.status().map(|status| HttpResponse {
-            status: "200 OK",
-            content_type: JSON,
-            body: serde_json::to_string(&status).unwrap_or_default() + "\n",
+        "/status" => statuses().map(|statuses| {
+            let body = serde_json::to_string(&ProxyStatus::from(statuses)).unwrap_or_default() + "\n";
+            HttpResponse { status: "200 OK", content_type: JSON, body }
         }),
-        "/healthz" => control.health().map(|health| match health {
-            Health::Well => HttpResponse::text("200 OK", "ok\n"),
-            Health::NoServer => {
-                HttpResponse::text("503 Service Unavailable", "no server connection is open\n")
+        "/healthz" => health(servers).map(|(health, names)| {
+            let named = if names.is_empty() { String::new() } else { format!(" ({})", names.join(", ")) };
+            match health {
+                Health::Well => HttpResponse::text("200 OK", "ok\n"),
+                Health::Paused => HttpResponse::text("200 OK", &format!("paused{named}\n")),
+                Health::NoServer => HttpResponse::text(
+                    "503 Service Unavailable",
+                    &format!("no server connection is open{named}\n"),
+                ),
+                Health::Stopping => HttpResponse::text("503 Service Unavailable", "the proxy is stopping\n"),
             }
-            Health::Stopping => HttpResponse::text("503 Service Unavailable", "the proxy is stopping\n"),
         }),
         _ => Ok(HttpResponse::text("404 Not Found", "available paths: /metrics, /status, /healthz\n")),
     };
     response
         .unwrap_or_else(|NoAnswer| HttpResponse::text("503 Service Unavailable", &format!("{NoAnswer}\n")))
-}
-
-impl HttpResponse {
-    fn text(status: &'static str, body: &str) -> Self {
-        Self { status, content_type: TEXT, body: body.to_owned() }
-    }
-
-    fn write(&self, out: &mut Vec<u8>) {
-        let Self { status, content_type, body } = self;
-        let allow = if status.starts_with("405") { "Allow: GET\r\n" } else { "" };
-        let head = format!(
-            "HTTP/1.1 {status}\r\nContent-Type: {content_type}\r\nContent-Length: {}\r\n{allow}\
-             Cache-Control: no-store\r\nConnection: close\r\n\r\n",
-            body.len()
-        );
-        out.extend_from_slice(head.as_bytes());
-        out.extend_from_slice(body.as_bytes());
-    }
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -291,11 +295,15 @@ pub enum StatusError {
     /// The proxy answers with status 503.
     #[error("the proxy at {address} cannot report its status: {reason}")]
     Refused { address: ListenAddress, reason: String },
+    /// The console refuses a command.
+    #[error("{0}")]
+    Failed(String),
 }
 
-pub fn read_status(address: &ListenAddress) -> Result<Status, StatusError> {
+pub fn read_status(address: &ListenAddress) -> Result<ProxyStatus, StatusError> {
     let unreachable = |source| StatusError::Unreachable { address: address.clone(), source };
-    let bytes = exchange(address).map_err(unreachable)?;
+    let request = b"GET /status HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n";
+    let bytes = exchange(address, request, Some(REQUEST_TIMEOUT)).map_err(unreachable)?;
     let not_a_proxy = || StatusError::NotAProxy(address.clone());
     let mut headers = [httparse::EMPTY_HEADER; MAX_HEADERS];
     let mut response = httparse::Response::new(&mut headers);
@@ -310,63 +318,56 @@ pub fn read_status(address: &ListenAddress) -> Result<Status, StatusError> {
     }
 }
 
-fn exchange(address: &ListenAddress) -> io::Result<Vec<u8>> {
+/// Carries out a command of the console at this admin address, however long it takes. Returns its output.
+/// `server` is the name of one of several.
+pub fn run_command(
+    address: &ListenAddress,
+    server: Option<&str>,
+    text: &str,
+    as_json: bool,
+) -> Result<String, StatusError> {
+    let accept = if as_json { JSON } else { "text/plain" };
+    let path = server.map_or(CONSOLE_PATH.to_owned(), |name| format!("{CONSOLE_OF_SERVER}{name}"));
+    let request = format!(
+        "POST {path} HTTP/1.1\r\nHost: localhost\r\nAccept: {accept}\r\nContent-Length: {}\r\n\
+         Connection: close\r\n\r\n{text}",
+        text.len()
+    );
+    let unreachable = |source| StatusError::Unreachable { address: address.clone(), source };
+    let bytes = exchange(address, request.as_bytes(), None).map_err(unreachable)?;
+    let mut headers = [httparse::EMPTY_HEADER; MAX_HEADERS];
+    let mut response = httparse::Response::new(&mut headers);
+    let Ok(httparse::Status::Complete(head)) = response.parse(&bytes) else {
+        return Err(StatusError::NotAProxy(address.clone()));
+    };
+    let body = String::from_utf8_lossy(&bytes[head..]).into_owned();
+    match response.code {
+        Some(200 | 202) => Ok(body),
+        _ => Err(StatusError::Failed(body.trim().to_owned())),
+    }
+}
+
+/// Sends a request and returns the response. `timeout` is for each part of it.
+fn exchange(address: &ListenAddress, request: &[u8], timeout: Option<Duration>) -> io::Result<Vec<u8>> {
     match address {
         ListenAddress::Unix(path) => {
             let stream = UnixStream::connect(path)?;
-            stream.set_read_timeout(Some(REQUEST_TIMEOUT))?;
+            stream.set_read_timeout(timeout)?;
             stream.set_write_timeout(Some(REQUEST_TIMEOUT))?;
-            read_response(stream)
+            read_response(stream, request)
         }
         ListenAddress::Tcp(address) => {
             let stream = TcpStream::connect_timeout(address, REQUEST_TIMEOUT)?;
-            stream.set_read_timeout(Some(REQUEST_TIMEOUT))?;
+            stream.set_read_timeout(timeout)?;
             stream.set_write_timeout(Some(REQUEST_TIMEOUT))?;
-            read_response(stream)
+            read_response(stream, request)
         }
     }
 }
 
-fn read_response(mut stream: impl Read + Write) -> io::Result<Vec<u8>> {
-    stream.write_all(b"GET /status HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")?;
+fn read_response(mut stream: impl Read + Write, request: &[u8]) -> io::Result<Vec<u8>> {
+    stream.write_all(request)?;
     let mut bytes = Vec::new();
     stream.take(MAX_RESPONSE_BYTES).read_to_end(&mut bytes)?;
     Ok(bytes)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn parsed(bytes: &[u8]) -> Option<Result<String, &'static str>> {
-        parse(bytes).map(|request| request.map_err(|response| response.status))
-    }
-
-    #[test]
-    fn a_request_parses_the_same_whole_and_byte_by_byte() {
-        let whole = b"GET /metrics?x=1 HTTP/1.1\r\nHost: localhost\r\nAccept: */*\r\n\r\n";
-        for cut in 0..whole.len() {
-            assert_eq!(parsed(&whole[..cut]), None, "{cut}");
-        }
-        assert_eq!(parsed(whole), Some(Ok("/metrics".to_owned())));
-    }
-
-    #[test]
-    fn invalid_requests_are_refused() {
-        assert_eq!(parsed(b"POST / HTTP/1.1\r\n\r\n"), Some(Err("405 Method Not Allowed")));
-        assert_eq!(parsed(b"\x16\x03\x01\x02\0"), Some(Err("400 Bad Request")));
-        let long = [b"GET / HTTP/1.1\r\nX: ", &[b'x'; MAX_REQUEST_BYTES][..]].concat();
-        assert_eq!(parsed(&long), Some(Err("431 Request Header Fields Too Large")));
-        let many = [b"GET / HTTP/1.1\r\n", &b"A: b\r\n".repeat(MAX_HEADERS + 1)[..]].concat();
-        assert_eq!(parsed(&many), Some(Err("400 Bad Request")));
-    }
-
-    #[test]
-    fn a_response_has_its_content_length() {
-        let mut out = Vec::new();
-        HttpResponse::text("405 Method Not Allowed", "only GET\n").write(&mut out);
-        let text = String::from_utf8(out).unwrap();
-        assert!(text.starts_with("HTTP/1.1 405 Method Not Allowed\r\n"), "{text}");
-        assert!(text.contains("Content-Length: 9\r\nAllow: GET\r\n") && text.ends_with("\r\n\r\nonly GET\n"));
-    }
 }

@@ -3,7 +3,8 @@
 use std::ffi::OsString;
 use std::path::PathBuf;
 
-use ciphertoll_proxy::{Config, ConfigError, ListenAddress, Resolved};
+use ciphertoll_proxy::{Config, ConfigError, ConfigFile, ListenAddress, ResolvedServers, ServerName};
+use clap::parser::ValueSource;
 use clap::{ArgMatches, CommandFactory, Error, FromArgMatches, Parser, Subcommand};
 use clap_complete::Shell;
 
@@ -22,7 +23,7 @@ use clap_complete::Shell;
     max_term_width = 110,
     override_usage = "ciphertoll-proxy --listen ADDRESS --server URL [OPTIONS]\n       \
                       ciphertoll-proxy --config FILE [--check] [OPTIONS]\n       \
-                      ciphertoll-proxy status|schema|completions|man",
+                      ciphertoll-proxy status|console|import|schema|completions|man",
     args_conflicts_with_subcommands = true,
     subcommand_negates_reqs = true
 )]
@@ -54,6 +55,37 @@ pub(crate) enum Subcommands {
         #[arg(long, value_name = "FILE")]
         config: Option<PathBuf>,
     },
+    /// Carry out a command of the console of a running proxy, such as 'SHOW POOLS' or PAUSE
+    Console {
+        /// The command
+        command: String,
+        /// Admin address of the running proxy (its --admin); a unix socket for commands that change anything
+        #[arg(long, value_name = "ADDRESS", required_unless_present = "config")]
+        admin: Option<ListenAddress>,
+        /// Configuration file of the running proxy, which names its admin address
+        #[arg(long, value_name = "FILE")]
+        config: Option<PathBuf>,
+        /// The server, if the process has several
+        #[arg(long, value_name = "NAME")]
+        server_name: Option<ServerName>,
+        /// Print rows as JSON
+        #[arg(long)]
+        json: bool,
+    },
+    /// Print the settings of a pgbouncer.ini as a configuration file; what is not taken over is printed on stderr
+    Import {
+        /// The file pgbouncer.ini; files that it includes are read, too
+        file: PathBuf,
+        /// The file with users, instead of the one that the file names
+        #[arg(long, value_name = "FILE")]
+        userlist: Option<PathBuf>,
+        /// The database of [databases] whose server is used, instead of the first one
+        #[arg(long, value_name = "NAME")]
+        database: Option<String>,
+        /// End with exit code 6 if a setting is not taken over
+        #[arg(long)]
+        strict: bool,
+    },
     /// Print the JSON Schema of the configuration file
     Schema,
     /// Print the completion script for a shell
@@ -78,13 +110,25 @@ impl CommandLine {
     }
 
     /// Reads the configuration file anew at each call.
-    pub(crate) fn load(&self) -> Result<Resolved, ConfigError> {
+    pub(crate) fn load(&self) -> Result<ResolvedServers, ConfigError> {
         let Arguments { config, settings, .. } = &self.arguments;
-        let Some(path) = config else { return settings.resolve() };
-        let mut config = Config::read(path)?;
-        // Fails only for matches of another command line.
-        let _ = config.update_from_arg_matches(&self.matches);
-        config.resolve()
+        let Some(path) = config else { return ConfigFile::from(settings.clone()).resolve() };
+        let mut file = ConfigFile::read(path)?;
+        if file.has_names() {
+            let given = |flag: &&str| self.matches.value_source(flag) == Some(ValueSource::CommandLine);
+            if let Some(flag) = ["listen", "server"].into_iter().find(given) {
+                return Err(ConfigError::SeveralServers(flag));
+            }
+        }
+        for (_, config) in &mut file.servers {
+            // Fails only for matches of another command line.
+            let _ = config.update_from_arg_matches(&self.matches);
+        }
+        if let Some((_, config)) = file.servers.first() {
+            // Flags of the whole process.
+            (file.admin, file.log) = (config.admin.clone(), config.log.clone());
+        }
+        file.resolve()
     }
 }
 

@@ -1,10 +1,9 @@
 //! The configuration: file and flags, and the settings they resolve to.
 
 use std::collections::HashSet;
-use std::fs::File;
-use std::io::Read;
 use std::num::{NonZeroU32, NonZeroUsize};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use ciphertoll_net::tls::{AcceptorSettings, Group, Identity};
 use ciphertoll_wire::Secret;
@@ -15,6 +14,7 @@ use nix::unistd::geteuid;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use crate::console_rules::ConsoleRules;
 use crate::duration::HumanDuration;
 use crate::log::Log;
 use crate::password::searched;
@@ -30,12 +30,14 @@ use crate::url::{ProtocolKind, ServerUrl, UpstreamEncryption};
 pub use error::ConfigError;
 pub use schema::json_schema;
 use sections::at_least_one;
-pub use sections::{DatabaseSection, LimitsSection, LogSection, UserSection};
+pub use sections::{ConsoleSection, DatabaseSection, LimitsSection, LogSection, UserSection};
+pub use servers::{ConfigFile, ResolvedServer, ResolvedServers, ServerName};
 
-/// Far larger than any configuration.
-const MAX_FILE_BYTES: u64 = 1 << 20;
 /// MySQL clients offer no ALPN; a client that offers another protocol is refused.
 const MYSQL_ALPN: &[u8] = b"mysql";
+const SHORTEST_WATCH: Duration = Duration::from_secs(1);
+/// Resolvers are shared with other programs.
+const MIN_DNS_TIME: Duration = Duration::from_secs(1);
 /// Minimum similarity of a key that is suggested for an unknown one.
 const MIN_SIMILARITY: f64 = 0.7;
 
@@ -61,14 +63,14 @@ pub struct Config {
                 (ssl-mode) says otherwise")]
     pub server: Option<String>,
     /// Key exchange groups that are offered to the server, the preferred one first: `x25519mlkem768`,
-    /// `secp256r1mlkem768`, `mlkem768`, `x25519`, `p256`, `p384`, `p521`.
+    /// `secp256r1mlkem768`, `mlkem768`, `secp384r1mlkem1024`, `mlkem1024`, `x25519`, `p256`, `p384`, `p521`.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schemars(with = "Vec<String>")]
     #[arg(long, value_name = "GROUP", value_delimiter = ',', value_parser = group, display_order = 2)]
     #[arg(
         help = "Key exchange groups that are offered to the server, the preferred one first: x25519mlkem768, \
-                secp256r1mlkem768, mlkem768, x25519, p256, p384, p521 [default: x25519mlkem768 if the library has it, \
-                then p256, x25519, p384, and OpenSSL's p521]"
+                secp256r1mlkem768, mlkem768, secp384r1mlkem1024, mlkem1024, x25519, p256, p384, p521 [default: \
+                x25519mlkem768 if the library has it, then p256, x25519, p384, and OpenSSL's p521]"
     )]
     pub tls_groups: Vec<Group>,
     /// Library that encrypts connections to the server: `rustls`, or `openssl`, the system's. OpenSSL verifies the
@@ -117,6 +119,12 @@ pub struct Config {
                 (PostgreSQL: --mode transaction only) [default: always]"
     )]
     pub reset: Option<ResetPolicy>,
+    /// Whether clients may open replication connections (PostgreSQL): `pg_basebackup`, `pg_receivewal`,
+    /// logical subscribers. Each has a server connection of its own.
+    #[arg(long, value_name = "BOOL", num_args = 0..=1, default_missing_value = "true")]
+    #[arg(help = "Let clients open replication connections, each with a server connection of its own \
+                (PostgreSQL) [default: false]")]
+    pub replication: Option<bool>,
     /// Number of worker threads. Each uses at most one CPU.
     #[arg(long, value_name = "N", value_parser = at_least_one)]
     #[arg(help = "Number of worker threads; more than one helps only if one CPU is not enough [default: 1]")]
@@ -135,6 +143,13 @@ pub struct Config {
     /// sockets.
     #[arg(skip)]
     pub scram_iterations: Option<NonZeroU32>,
+    /// The configured user whose login asks the server for the secrets of users that are not configured (PostgreSQL). They
+    /// then log in with the password that the server has for them. Without it they are refused.
+    #[arg(skip)]
+    pub auth_user: Option<String>,
+    /// The query for a user's name and secret; `$1` is the name.
+    #[arg(skip)]
+    pub auth_query: Option<String>,
     /// Server connections of each user, to its default database, that are opened in advance and kept open.
     #[arg(long, value_name = "N", display_order = 16)]
     #[arg(help = "Server connections of each user that are opened in advance and kept open [default: 0]")]
@@ -145,12 +160,32 @@ pub struct Config {
         help = "Check a server connection that has been idle for this long; 0 disables the check [default: 30s]"
     )]
     pub health_time: Option<HumanDuration>,
+    /// How often certificates, keys and authorities are looked at, which take effect if they were replaced; 0: only at a
+    /// reload.
+    #[arg(long, value_name = "TIME", display_order = 23)]
+    #[arg(
+        help = "How often to look whether certificates, keys and authorities were replaced on disk; 0 reads them only \
+                at a reload [default: 0s]"
+    )]
+    pub watch_files: Option<HumanDuration>,
+    /// How often the names of the server's hosts are resolved again. If it is set, or if the URL names several hosts, also
+    /// while no connections are opened, and connections to addresses that a name has lost are closed when they are idle.
+    #[arg(long, value_name = "TIME", display_order = 23)]
+    #[arg(
+        help = "How often the names of the server's hosts are resolved again [default: 5s]; if it is set, also \
+                while no connections are opened"
+    )]
+    pub dns_time: Option<HumanDuration>,
     /// Limits of size and time.
     #[command(flatten)]
     pub limits: LimitsSection,
     /// Logging to stderr.
     #[command(flatten)]
     pub log: LogSection,
+    /// The console: absent if it is off.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[arg(skip)]
+    pub console: Option<ConsoleSection>,
     /// Users in addition to the one in the server's URL, and the sources of passwords.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[arg(skip)]
@@ -181,22 +216,11 @@ pub struct MissingPassword {
 }
 
 impl Config {
-    /// Reads a file. Relative paths of password files start at its directory.
-    pub fn read(path: &Path) -> Result<Self, ConfigError> {
-        let unreadable = |source| ConfigError::Unreadable { path: path.to_owned(), source };
-        let wrong = |reason| ConfigError::File { path: path.to_owned(), reason };
-        let mut text = String::new();
-        let file = File::open(path).map_err(unreadable)?;
-        file.take(MAX_FILE_BYTES + 1).read_to_string(&mut text).map_err(unreadable)?;
-        if text.len() as u64 > MAX_FILE_BYTES {
-            return Err(wrong(format!("the file is longer than {MAX_FILE_BYTES} bytes")));
-        }
-        let mut config = Self::from_toml(&text).map_err(wrong)?;
-        let directory = path.parent().unwrap_or(Path::new(""));
-        for file in config.user.iter_mut().filter_map(|user| user.password_file.as_mut()) {
+    /// Relative paths of password files start at this directory.
+    fn start_paths_at(&mut self, directory: &Path) {
+        for file in self.user.iter_mut().filter_map(|user| user.password_file.as_mut()) {
             *file = directory.join(&*file);
         }
-        Ok(config)
     }
 
     /// Parses TOML. An error is one line.
@@ -226,21 +250,17 @@ impl Config {
         let text = self.server.as_ref().ok_or(ConfigError::Missing("server"))?;
         let server: ServerUrl = text.parse()?;
         self.check_scram(server.protocol)?;
+        let console = self.console_rules(server.protocol)?;
         let (users, without_password) = self.users(&server)?;
-        let limits = self.limits();
+        let access = self.access(&server, &users)?;
+        let limits = self.limits()?;
         if limits.warm.saturating_mul(users.len()) > limits.server_connections {
             let (warm, users, limit) = (limits.warm, users.len(), limits.server_connections);
             return Err(ConfigError::WarmUp { warm, users, limit });
         }
         self.check_groups(&limits, &users, server.protocol)?;
-        let (pooling, unix_auth) = (self.mode.unwrap_or_default(), self.unix_auth.unwrap_or_default());
-        let reset = self.reset.unwrap_or_default();
-        if reset == ResetPolicy::Tracked
-            && pooling == Pooling::Session
-            && server.protocol == ProtocolKind::Postgres
-        {
-            return Err(ConfigError::TrackedReset);
-        }
+        let (pooling, reset) = self.pooling(server.protocol)?;
+        let unix_auth = self.unix_auth.unwrap_or_default();
         let iterations = self.iterations(&listen)?;
         let tls = self.tls(&listen, server.protocol)?;
         let threads = self.threads.unwrap_or(NonZeroUsize::MIN);
@@ -263,12 +283,14 @@ impl Config {
             unix_auth: Some(unix_auth),
             warm_up: Some(limits.warm),
             health_time: Some(limits.health.into()),
+            watch_files: Some(self.watch_files.unwrap_or_else(|| Duration::ZERO.into())),
+            dns_time: limits.dns.map(Into::into),
             limits: LimitsSection {
                 thread_load: self.limits.thread_load,
                 ..LimitsSection::of(&limits, server.protocol)
             },
             log: LogSection { level: Some(level), format: Some(format) },
-            ..self.clone()
+            ..self.with_access(&access, server.protocol)
         };
         let settings = Settings {
             listen,
@@ -282,11 +304,25 @@ impl Config {
             iterations,
             pooling,
             reset,
+            access,
             threads,
             limits,
+            console,
+            watch_files: self.watched_interval()?,
         };
+        password_command::check_clients(&settings)?;
         let (admin, log) = (self.admin.clone(), Log::new(level, format));
         Ok(Resolved { settings, admin, log, effective, without_password })
+    }
+
+    fn pooling(&self, protocol: ProtocolKind) -> Result<(Pooling, ResetPolicy), ConfigError> {
+        let (pooling, reset) = (self.mode.unwrap_or_default(), self.reset.unwrap_or_default());
+        match (reset, pooling, protocol) {
+            (ResetPolicy::Tracked, Pooling::Session, ProtocolKind::Postgres) => {
+                Err(ConfigError::TrackedReset)
+            }
+            _ => Ok((pooling, reset)),
+        }
     }
 
     /// A library that is not named has all groups that are.
@@ -383,27 +419,60 @@ impl Config {
         let others = self.user.iter().filter(|user| user.name != server.user);
         let (mut users, mut missing) = (Vec::new(), Vec::new());
         for user in std::iter::once(&own).chain(others) {
-            let password = user.password(server)?;
+            let command = user.command(server, &self.hidden_variables(), self.limits()?.scram_iterations)?;
+            let none = || Secret::new(Vec::new());
+            let password = if command.is_some() { Some(none()) } else { user.password(server)? };
             if password.is_none() && server.may_ask_for_password() {
                 let searched = searched(server.protocol, user.name == server.user);
                 missing.push(MissingPassword { user: user.name.clone(), searched });
             }
-            let password = password.unwrap_or_else(|| Secret::new(Vec::new()));
+            let password = password.unwrap_or_else(none);
             users.push(DatabaseUser {
                 name: user.name.clone(),
                 database: user.database_at(server),
                 password,
+                command,
             });
         }
         Ok((users, missing))
     }
 
-    fn limits(&self) -> Limits {
+    fn console_rules(&self, protocol: ProtocolKind) -> Result<Option<ConsoleRules>, ConfigError> {
+        let Some(section) = &self.console else { return Ok(None) };
+        let rules = section.rules();
+        let by_listener = rules != ConsoleRules::default();
+        match protocol {
+            ProtocolKind::MySql if by_listener => Err(ConfigError::ConsoleUsersInMySql),
+            _ if !by_listener && self.admin.is_none() => Err(ConfigError::ConsoleUnreachable),
+            _ => Ok(Some(rules)),
+        }
+    }
+
+    /// Variables that hold passwords, which no command inherits.
+    fn hidden_variables(&self) -> Vec<String> {
+        self.user.iter().filter_map(|user| user.password_env.clone()).collect()
+    }
+
+    fn watched_interval(&self) -> Result<Duration, ConfigError> {
+        match self.watch_files {
+            None => Ok(Duration::ZERO),
+            Some(time) if time.duration().is_zero() || time.duration() >= SHORTEST_WATCH => {
+                Ok(time.duration())
+            }
+            Some(time) => Err(ConfigError::WatchFiles(time)),
+        }
+    }
+
+    fn limits(&self) -> Result<Limits, ConfigError> {
         let (value, default) = (&self.limits, Limits::default());
         let number = |value: Option<NonZeroUsize>, default: usize| value.map_or(default, NonZeroUsize::get);
         let time = |value: Option<HumanDuration>, default| value.map_or(default, HumanDuration::duration);
         let clients = number(value.max_clients, default.clients);
-        Limits {
+        let dns = self.dns_time.map(HumanDuration::duration);
+        if let Some(dns) = dns.filter(|dns| *dns < MIN_DNS_TIME) {
+            return Err(ConfigError::DnsTime(dns.into()));
+        }
+        Ok(Limits {
             server_connections: number(value.pool_size, default.server_connections),
             clients,
             queued: value.queue_limit.unwrap_or(clients),
@@ -415,11 +484,12 @@ impl Config {
             idle: time(value.idle_time, default.idle),
             age: time(value.max_age, default.age),
             health: time(self.health_time, default.health),
+            dns,
             drain: time(value.drain_time, default.drain),
             scram_iterations: value.max_scram_iterations.map_or(default.scram_iterations, NonZeroU32::get),
             groups: self.group_limits(),
             times: self.session_times(),
-        }
+        })
     }
 }
 
@@ -445,11 +515,14 @@ fn suggest_key(message: &str) -> Option<String> {
     })
 }
 
+mod access;
 mod error;
 mod groups;
 mod listen_addresses;
+mod password_command;
 mod schema;
 mod sections;
+mod servers;
 
 #[cfg(test)]
 mod tests;

@@ -11,7 +11,8 @@
 //!   without I/O.
 //! - [`Workers`] move the bytes, each with one readiness loop.
 //! - [`Config`] reads the settings, [`AdminServer`] serves status and metrics, [`Reloader`] applies new
-//!   settings. The last two have a thread each and reach the workers through a [`ControlHandle`].
+//!   settings. The last two have a thread each and reach the workers of each [`RunningServer`] through its
+//!   [`ControlHandle`].
 //!
 //! # Where to change what
 //!
@@ -28,6 +29,9 @@
 //! - whose turn it is, and limits of users and databases: `proxy::pool::fairness`, `proxy::pool::groups`; clients:
 //!   `proxy::engine::client_counts`
 //! - time limits of sessions: `wire::relay::SessionProgress`; `proxy::engine::session_timing`, `proxy::engine::session_timeouts`
+//! - several hosts and their roles: `proxy::hosts` decides, `proxy::engine::host_actions` carries it out; what a server
+//!   says of itself: `ask_role` in `wire::postgres::relay::internal_command` and `wire::mysql::relay`;
+//!   `docs/sidecar/failover.md`
 //! - which worker a client is assigned to: `proxy::engine::shared_state`
 //! - how a connection is reset and set up: `wire::postgres::relay::internal_command`,
 //!   `wire::mysql::relay::internal_command`, `wire::mysql::relay::session_restore`
@@ -41,26 +45,45 @@
 //!   decision: `Protocol::reset_need`
 //! - commands that need a database without connections: `wire::postgres::relay::database_commands`,
 //!   `proxy::engine::exclusive`
+//! - replication connections: `proxy::postgres::replication`, `wire::postgres::relay::pass_through`; their keys, which no
+//!   other client has: `proxy::postgres::pool_key`
+//! - users whom the settings do not name: `proxy::postgres::auth_query` asks for their secrets,
+//!   `proxy::postgres::found_users` keeps the keys that clients have proven; a handshake that waits: `proxy::look_up`
 //! - the upgrade of a running sidecar: `proxy::upgrade` (the running process), `proxy::inheritance` (the new one)
+//! - commands of operators (`PAUSE`, `SHOW POOLS`): the console is `proxy::console`, what the commands do to workers is
+//!   `proxy::engine::operate`, to the pool `proxy::pool::pause`; the state that they change: `proxy::operations`
+//! - the import of PgBouncer's settings: `proxy::import`; what becomes of each of them: `proxy::import::known`
+//! - passwords from commands: `proxy::credentials` runs them; who waits for one: `proxy::engine::credentials`
+//! - certificates that are replaced on disk: `proxy::watch` notices, `proxy::reloader` applies
 //! - settings, status, metrics of the sidecar: `proxy::config`, `proxy::status`, `proxy::metrics`; then
 //!   `docs/sidecar/operations.md`
 
 mod admin;
 mod client_auth;
 mod config;
+mod console;
+mod console_facts;
+mod console_link;
+mod console_rules;
+mod credentials;
 mod duration;
 mod engine;
 mod exceeded;
 mod fingerprint;
 mod group_limits;
 mod group_status;
+mod hosts;
+mod http;
+mod import;
 mod inheritance;
 mod log;
 mod login_names;
+mod look_up;
 mod metrics;
 pub mod mysql;
 mod notify;
 mod on_demand;
+mod operations;
 mod password;
 mod pool;
 pub mod postgres;
@@ -68,6 +91,8 @@ mod protocol;
 mod random;
 mod refusal;
 mod reloader;
+mod resolver;
+mod running;
 mod session_times;
 mod settings;
 mod slab;
@@ -75,19 +100,24 @@ mod status;
 mod upgrade;
 mod upstream;
 mod url;
+mod watch;
 
-pub use admin::{AdminServer, AdminSocket, SocketFile, StatusError, read_status};
+pub use admin::{AdminServer, AdminSocket, SocketFile, StatusError, read_status, run_command};
 pub use client_auth::{ClientAuth, TlsState};
 pub use config::{
-    Config, ConfigError, DatabaseSection, LimitsSection, LogSection, MissingPassword, Resolved, UserSection,
-    json_schema,
+    Config, ConfigError, ConfigFile, ConsoleSection, DatabaseSection, LimitsSection, LogSection,
+    MissingPassword, Resolved, ResolvedServer, ResolvedServers, ServerName, UserSection, json_schema,
 };
+pub use console_rules::{ConsoleRules, OwnUid};
+pub use credentials::{Credentials, FetchError, PasswordCell, PasswordCommand, RunningCommands};
 pub use duration::{DurationError, HumanDuration};
-pub use engine::{ControlHandle, Health, NoAnswer, PreparedSettings, SignalTask, Workers};
+pub use engine::{ControlHandle, Health, NoAnswer, PreparedSettings, ServerWorkers, SignalTask, Workers};
 pub use exceeded::{Exceeded, Timeout};
 pub use fingerprint::Fingerprint;
 pub use group_limits::{GroupKind, GroupLimit, GroupLimits};
 pub use group_status::GroupStatus;
+pub use hosts::{HostSummary, LoadBalance, TargetSession};
+pub use import::{ImportError, ImportNote, Imported, NoteKind};
 pub use inheritance::Inheritance;
 pub use log::{Format, Level, Log};
 pub use metrics::{Counter, LabelledCounter, Metrics, WaitHistogram};
@@ -98,15 +128,18 @@ pub use pool::{Acceptable, ConnectionPool, PoolAction, Released, WorkerBound};
 pub use postgres::Postgres;
 pub use protocol::{HandshakeStep, PoolKey, Protocol, SessionProgress};
 pub use refusal::Refusal;
-pub use reloader::Reloader;
+pub use reloader::{ReloadedServer, Reloader};
+pub use running::RunningServer;
 pub use session_times::{SessionTimes, TimeLimits};
 pub use settings::{
     AllowedUids, DatabaseUser, Limits, ListenAddress, ListenError, Pooling, ScramIterations, Settings,
     StartError, UnixAuth,
 };
 pub use status::{
-    CertificateStatus, ClientStates, PoolStatus, Status, StatusCounters, StatusLimits, ThreadStatus,
+    CertificateStatus, ClientStates, PasswordStatus, PoolStatus, ProxyStatus, Status, StatusCounters,
+    StatusLimits, ThreadStatus,
 };
 pub use upgrade::{HandoverLock, Upgrader};
 pub use upstream::{CertificateExpiry, Upstream};
 pub use url::{ProtocolKind, ServerAddress, ServerUrl, UpstreamEncryption, UrlError};
+pub use watch::FileWatch;

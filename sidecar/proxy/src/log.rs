@@ -4,7 +4,9 @@
 mod format;
 mod writer;
 
+use std::collections::HashSet;
 use std::fmt::Display;
+use std::sync::{LazyLock, Mutex, PoisonError};
 use std::time::Duration;
 
 pub use format::{Format, Level};
@@ -17,11 +19,31 @@ const FLUSH_TIME_LIMIT: Duration = Duration::from_secs(2);
 pub struct Log {
     min_level: Level,
     format: Format,
+    /// The name of the server that the events are about, if there are several.
+    server: Option<&'static str>,
 }
+
+/// The names of servers: as many as the settings have, however often these are read. A copy of a log is taken with each
+/// event, so it has no name of its own.
+static SERVERS: LazyLock<Mutex<HashSet<&'static str>>> = LazyLock::new(Mutex::default);
 
 impl Log {
     pub fn new(min_level: Level, format: Format) -> Self {
-        Self { min_level, format }
+        Self { min_level, format, server: None }
+    }
+
+    /// The log of one of several servers.
+    pub(crate) fn of_server(self, name: &str) -> Self {
+        let mut servers = SERVERS.lock().unwrap_or_else(PoisonError::into_inner);
+        let known = servers.get(name).copied();
+        let name = known.unwrap_or_else(|| Box::leak(name.to_owned().into_boxed_str()));
+        servers.insert(name);
+        Self { server: Some(name), ..self }
+    }
+
+    /// Whether it is the log of one of several servers.
+    pub(crate) fn has_server(self) -> bool {
+        self.server.is_some()
     }
 
     /// Queues an event for the writer thread. If the queue is full, the event is dropped and counted.
@@ -29,7 +51,14 @@ impl Log {
         if level < self.min_level {
             return;
         }
-        writer::write(self.format.write(level, event, fields), self.format);
+        let line = match &self.server {
+            Some(name) => {
+                let name: (&str, &dyn Display) = ("server_name", name);
+                self.format.write(level, event, &[&[name], fields].concat())
+            }
+            None => self.format.write(level, event, fields),
+        };
+        writer::write(line, self.format);
     }
 
     /// Waits at most two seconds until all lines are written. Called around the last line of the process.

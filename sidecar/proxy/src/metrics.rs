@@ -8,8 +8,10 @@ use std::time::Duration;
 
 use ciphertoll_net::{Error, Fault};
 
+use self::passwords::PasswordMetrics;
 use crate::group_status::GroupStatus;
 use crate::log::Log;
+use crate::operations::{KILLED, PAUSED, RECONNECT};
 use crate::status::Status;
 
 const PREFIX: &str = "ciphertoll_proxy_";
@@ -88,6 +90,8 @@ pub struct Metrics {
     /// Time from login, or from the first command of a transaction, to a server connection.
     pub waits: WaitHistogram,
     pub refusals: LabelledCounter,
+    /// Clients whose user was looked up, by outcome.
+    pub auth_queries: LabelledCounter,
     pub opened: Counter,
     /// Opened server connections by the group of their key exchange; `none` without TLS.
     pub groups: LabelledCounter,
@@ -116,6 +120,11 @@ pub struct Metrics {
     pub bytes_to_client: Counter,
     pub reloads: Counter,
     pub reloads_failed: Counter,
+    /// Replaced certificates that are in use.
+    pub files_applied: Counter,
+    /// Replaced certificates that cannot be used.
+    pub files_failed: Counter,
+    pub passwords: PasswordMetrics,
 }
 
 impl Metrics {
@@ -123,6 +132,7 @@ impl Metrics {
         self.failed.increment(match (error, error.fault()) {
             (Error::TimedOut { .. }, _) => "timeout",
             (Error::Unresolved { .. }, _) => "name",
+            (Error::NoPassword { .. }, _) => "password",
             (Error::Protocol(_), _) => "refused",
             (_, Fault::Tls) => "tls",
             (_, Fault::Host) => "host",
@@ -140,9 +150,11 @@ impl Metrics {
 
 /// The reason for closing a connection that keeps a command such as `DROP DATABASE` from running.
 pub(crate) const EXCLUSIVE_ACCESS: &str = "a command needs exclusive access to the database";
+/// The reason for closing a connection that serves one client only.
+pub(crate) const DEDICATED_CLIENT_LEFT: &str = "its replication client has left";
 
 /// Reasons in the log and their labels. Any other reason describes an unknown state of a session.
-const REASONS: [(&str, &str); 10] = [
+const REASONS: [(&str, &str); 19] = [
     ("it was idle for too long", "idle"),
     ("it is old", "age"),
     ("makes room for another", "evicted"),
@@ -153,25 +165,66 @@ const REASONS: [(&str, &str); 10] = [
     ("it did not answer in time", "check"),
     ("it was opened with old settings", "reloaded"),
     ("the limit of server connections was lowered", "surplus"),
+    (DEDICATED_CLIENT_LEFT, "replication"),
+    (PAUSED, "paused"),
+    (RECONNECT, "reconnect"),
+    (KILLED, "killed"),
+    ("its server does not have the role", "role"),
+    ("another server has taken the role", "role"),
+    ("its server does not tell its role", "role"),
+    ("its server does not answer", "role"),
+    ("its address was removed", "address"),
 ];
 
-pub(crate) fn render(metrics: &Metrics, status: &Status) -> String {
+/// The metrics of servers. Those of several have their server's name as a label.
+pub(crate) fn render(servers: &[(&Metrics, &Status)]) -> String {
     let mut text = Exposition::default();
-    text.family("build_info", "gauge", "Always 1.");
-    text.sample(&[("version", &status.version)], 1);
-    text.gauge("start_time_seconds", "Start time of the proxy in seconds since 1970.", status.started_unix_s);
-    text.gauge("draining", "Whether the proxy is stopping.", u8::from(status.draining));
-    text.gauge("threads", "Number of worker threads.", status.threads.len());
-    write_clients(&mut text, metrics, status);
-    write_servers(&mut text, metrics, status);
-    write_groups(&mut text, status);
-    let reloads = [("done", &metrics.reloads), ("failed", &metrics.reloads_failed)];
-    text.counters("reloads_total", "Reloads of the settings.", "outcome", values(reloads));
+    for (metrics, status) in servers {
+        text.server.clone_from(&status.name);
+        write_server(&mut text, metrics, status);
+    }
+    // Of the whole process.
+    text.server = None;
+    if let Some((_, status)) = servers.first() {
+        text.family("build_info", "gauge", "Always 1.");
+        text.sample(&[("version", &status.version)], 1);
+        text.gauge(
+            "start_time_seconds",
+            "Start time of the proxy in seconds since 1970.",
+            status.started_unix_s,
+        );
+    }
     text.counter(
         "log_lines_dropped_total",
         "Log lines dropped because stderr was not read in time.",
         Log::dropped(),
     );
+    text.finish()
+}
+
+fn write_server(text: &mut Exposition, metrics: &Metrics, status: &Status) {
+    text.gauge("draining", "Whether the proxy is stopping.", u8::from(status.draining));
+    let paused = usize::from(status.paused) + status.paused_databases.len();
+    text.gauge("pauses", "Pauses by the console in force: of all databases, and of single ones.", paused);
+    text.gauge(
+        "disabled_databases",
+        "Databases whose new clients are refused, by the console.",
+        status.disabled_databases.len(),
+    );
+    text.gauge("threads", "Number of worker threads.", status.threads.len());
+    write_clients(text, metrics, status);
+    write_servers(text, metrics, status);
+    write_groups(text, status);
+    let reloads = [("done", &metrics.reloads), ("failed", &metrics.reloads_failed)];
+    text.counters("reloads_total", "Reloads of the settings.", "outcome", values(reloads));
+    let files = [("done", &metrics.files_applied), ("failed", &metrics.files_failed)];
+    text.counters(
+        "certificate_reloads_total",
+        "Certificates that were replaced on disk, see the option watch-files.",
+        "outcome",
+        values(files),
+    );
+    write_passwords(text, status);
     text.family(
         "certificate_expiry_timestamp_seconds",
         "gauge",
@@ -180,7 +233,6 @@ pub(crate) fn render(metrics: &Metrics, status: &Status) -> String {
     for certificate in &status.certificates {
         text.sample(&[("file", &certificate.file)], certificate.expires_unix_s);
     }
-    text.0
 }
 
 fn write_clients(text: &mut Exposition, metrics: &Metrics, status: &Status) {
@@ -192,6 +244,12 @@ fn write_clients(text: &mut Exposition, metrics: &Metrics, status: &Status) {
     text.counter("clients_total", "Clients that have connected.", metrics.clients.get());
     text.counter("sessions_total", "Sessions that have started.", metrics.sessions.get());
     text.counters("refusals_total", "Refused clients by SQL state.", "sqlstate", metrics.refusals.counts());
+    text.counters(
+        "auth_queries_total",
+        "Clients whose user was looked up, by outcome.",
+        "outcome",
+        metrics.auth_queries.counts(),
+    );
     text.family("queue_wait_seconds", "histogram", "Time that clients have waited for a server connection.");
     let mut below = 0;
     for (bucket, end) in metrics.waits.buckets.iter().zip(WAITS) {
@@ -267,6 +325,7 @@ fn write_servers(text: &mut Exposition, metrics: &Metrics, status: &Status) {
     text.counter("moves_total", "Server connections moved from one thread to another.", metrics.moves.get());
     // Dashboards may have it.
     text.counter("client_moves_total", "Always 0: a client stays with its thread.", 0);
+    write_hosts(text, status);
     text.counter("checks_total", "Health checks of idle server connections.", metrics.checks.get());
 }
 
@@ -300,17 +359,79 @@ fn write_groups(text: &mut Exposition, status: &Status) {
     }
 }
 
+/// Of users whose password comes from a command.
+fn write_passwords(text: &mut Exposition, status: &Status) {
+    text.family("password_fetches_total", "counter", "Runs of a password-command by user and result.");
+    for password in &status.passwords {
+        for (result, count) in [("done", password.fetched), ("failed", password.failed)] {
+            text.sample(&[("user", &password.user), ("result", &result)], count);
+        }
+    }
+    text.family(
+        "password_expiry_timestamp_seconds",
+        "gauge",
+        "Time when the password of a user expires, in seconds since 1970.",
+    );
+    for password in &status.passwords {
+        if let Some(at) = password.expires_unix_s {
+            text.sample(&[("user", &password.user)], at);
+        }
+    }
+}
+
 type GroupValue = fn(&GroupStatus) -> Option<usize>;
+
+/// There are no samples of hosts if there is no choice of them.
+fn write_hosts(text: &mut Exposition, status: &Status) {
+    text.counter("failovers_total", "Changes from one host to another.", status.counts.failovers);
+    text.family("host_info", "gauge", "Always 1: the role and the standing of each host.");
+    for host in &status.hosts {
+        text.sample(&[("host", &host.host), ("role", &host.role), ("standing", &host.standing)], 1);
+    }
+    text.family("host_usable", "gauge", "Whether a host can be used.");
+    for host in &status.hosts {
+        text.sample(&[("host", &host.host)], u8::from(host.standing == "usable"));
+    }
+    text.family("host_connections", "gauge", "Open server connections by host.");
+    for host in &status.hosts {
+        text.sample(&[("host", &host.host)], host.connections);
+    }
+    text.family("host_confirmed_seconds", "gauge", "Time since a host has confirmed its role.");
+    for host in &status.hosts {
+        if let Some(age) = host.confirmed_s {
+            text.sample(&[("host", &host.host)], age);
+        }
+    }
+    text.family("host_doubts_total", "counter", "Events after which a host had to confirm its role.");
+    for host in &status.hosts {
+        text.sample(&[("host", &host.host)], host.doubts);
+    }
+}
 
 fn values<const N: usize>(counters: [(&'static str, &Counter); N]) -> [(&'static str, u64); N] {
     counters.map(|(label, counter)| (label, counter.get()))
 }
 
-/// The output, and the metric family of the next samples.
+/// The output by metric families: the samples of a family follow each other.
 #[derive(Default)]
-struct Exposition(String, &'static str);
+struct Exposition {
+    families: Vec<Family>,
+    /// The family of the next samples.
+    current: usize,
+    /// The server of the next samples, if there are several.
+    server: Option<String>,
+}
+
+struct Family {
+    name: &'static str,
+    text: String,
+}
 
 impl Exposition {
+    fn finish(self) -> String {
+        self.families.into_iter().map(|family| family.text).collect()
+    }
+
     fn gauge(&mut self, name: &'static str, help: &str, value: impl Display) {
         self.family(name, "gauge", help);
         self.sample(&[], value);
@@ -335,20 +456,29 @@ impl Exposition {
     }
 
     fn family(&mut self, name: &'static str, kind: &str, help: &str) {
-        self.1 = name;
-        // Writing to a string cannot fail.
-        let _ = write!(self.0, "# HELP {PREFIX}{name} {help}\n# TYPE {PREFIX}{name} {kind}\n");
+        let known = self.families.iter().position(|family| family.name == name);
+        self.current = known.unwrap_or_else(|| {
+            let text = format!("# HELP {PREFIX}{name} {help}\n# TYPE {PREFIX}{name} {kind}\n");
+            self.families.push(Family { name, text });
+            self.families.len() - 1
+        });
     }
 
     fn sample(&mut self, labels: &[(&str, &dyn Display)], value: impl Display) {
-        self.named(self.1, labels, value);
+        if let Some(Family { name, .. }) = self.families.get(self.current) {
+            self.named(name, labels, value);
+        }
     }
 
     fn named(&mut self, name: &str, labels: &[(&str, &dyn Display)], value: impl Display) {
-        let label = |(name, value): &(&str, &dyn Display)| format!("{name}=\"{}\"", escaped(value));
-        let labels: Vec<String> = labels.iter().map(label).collect();
+        let label = |(name, value): (&str, &dyn Display)| format!("{name}=\"{}\"", escaped(value));
+        let server = self.server.as_ref().map(|server| label(("server_name", server)));
+        let labels: Vec<String> = server.into_iter().chain(labels.iter().copied().map(label)).collect();
         let labels = if labels.is_empty() { String::new() } else { format!("{{{}}}", labels.join(",")) };
-        let _ = writeln!(self.0, "{PREFIX}{name}{labels} {value}");
+        if let Some(Family { text, .. }) = self.families.get_mut(self.current) {
+            // Writing to a string cannot fail.
+            let _ = writeln!(text, "{PREFIX}{name}{labels} {value}");
+        }
     }
 }
 
@@ -356,6 +486,8 @@ impl Exposition {
 fn escaped(value: &dyn Display) -> String {
     value.to_string().replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n")
 }
+
+mod passwords;
 
 #[cfg(test)]
 mod tests;

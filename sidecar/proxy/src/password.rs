@@ -117,12 +117,16 @@ pub(crate) fn searched(protocol: ProtocolKind, is_of_url: bool) -> &'static str 
 }
 
 fn from_pgpass(file: &[u8], url: &ServerUrl) -> Option<Vec<u8>> {
-    let server = match &url.address {
-        ServerAddress::Host { host, port } => PasswordServer::Host { name: host, port: *port },
+    let server = |address| match address {
+        &ServerAddress::Host { ref host, port } => PasswordServer::Host { name: host, port },
         ServerAddress::Socket(path) => PasswordServer::Socket(path),
     };
     let database = url.database.as_deref().unwrap_or(&url.user);
-    password_file::find_password(file, &PasswordQuery { server, database, user: &url.user })
+    let user = &url.user;
+    // A cluster has one password: that of the first host that has one.
+    url.hosts()
+        .map(server)
+        .find_map(|server| password_file::find_password(file, &PasswordQuery { server, database, user }))
 }
 
 #[cfg(test)]

@@ -8,6 +8,8 @@
 mod fairness;
 mod groups;
 mod list;
+mod operators;
+mod pause;
 
 use std::cell::Cell;
 use std::time::{Duration, Instant};
@@ -16,6 +18,7 @@ use foldhash::HashMap;
 use groups::{Groups, Membership};
 pub use list::WorkerBound;
 use list::{ConnectionLists, Connections, ListId, Lists};
+use pause::PauseRule;
 
 use crate::group_limits::GroupLimits;
 use crate::protocol::PoolKey;
@@ -43,11 +46,14 @@ pub struct ConnectionPool<K, S, C> {
     numbers: HashMap<K, usize>,
     /// The number of the key that was found last, because most operations use one key.
     recent: Cell<usize>,
+    pause: PauseRule<K>,
 }
 
 struct KeyPool<K> {
     key: K,
     groups: Membership,
+    /// No connection is handed out or opened: see [`pause`].
+    is_paused: bool,
     /// The most recently used one is used next; the others grow old and are closed.
     idle: Connections,
     /// Kept for clients between transactions, not reset. The oldest is first.
@@ -109,10 +115,11 @@ pub enum Released<K, C> {
 }
 
 impl<K> KeyPool<K> {
-    fn new(key: K, groups: Membership, waiting: ListId) -> Self {
+    fn new(key: K, groups: Membership, is_paused: bool, waiting: ListId) -> Self {
         Self {
             key,
             groups,
+            is_paused,
             idle: Connections::default(),
             kept: Connections::default(),
             orphaned: Connections::default(),
@@ -125,14 +132,20 @@ impl<K> KeyPool<K> {
         }
     }
 
-    /// Waiting clients for which no connection is reserved or being opened.
+    /// Waiting clients for which no connection is reserved or being opened, and may be.
     fn unserved<C: WorkerBound>(&self, clients: &Lists<C, Instant>) -> usize {
+        if self.is_paused {
+            return 0;
+        }
         clients.len(self.waiting).saturating_sub(self.opening + self.reserved.count() + self.evicting)
     }
 
     /// The client that gets a connection of this worker: the one that has waited longest, or the first of the
     /// worker's own within [`LOCALITY_WINDOW`].
     fn next_waiting<C: WorkerBound>(&self, clients: &Lists<C, Instant>, thread: usize) -> Option<C> {
+        if self.is_paused {
+            return None;
+        }
         let (longest, first) = clients.first(self.waiting)?;
         let is_recent = |(_, since): &(C, Instant)| *since <= first + LOCALITY_WINDOW;
         let mut recent = clients.iter(self.waiting).take(LOCALITY_SCAN).take_while(is_recent);
@@ -141,7 +154,7 @@ impl<K> KeyPool<K> {
     }
 
     fn has_available(&self) -> bool {
-        self.idle.count() + self.kept.count() + self.orphaned.count() > 0
+        !self.is_paused && self.idle.count() + self.kept.count() + self.orphaned.count() > 0
     }
 
     /// The newest connection of this worker, which is the one whose data is most likely in the caches.
@@ -195,6 +208,7 @@ impl<K: PoolKey, S: WorkerBound, C: WorkerBound> ConnectionPool<K, S, C> {
             pools: Vec::new(),
             numbers: HashMap::default(),
             recent: Cell::new(0),
+            pause: PauseRule::default(),
         }
     }
 
@@ -228,9 +242,10 @@ impl<K: PoolKey, S: WorkerBound, C: WorkerBound> ConnectionPool<K, S, C> {
             self.numbers.insert(key.clone(), number);
             number
         });
-        let Self { pools, connections, clients, groups, .. } = self;
+        let Self { pools, connections, clients, groups, pause, .. } = self;
         let pool = pools[number].get_or_insert_with(|| {
-            KeyPool::new(key.clone(), groups.join(key.user(), key.database()), clients.create())
+            let membership = groups.join(key.user(), key.database());
+            KeyPool::new(key.clone(), membership, pause.covers(key), clients.create())
         });
         (pool, connections, clients)
     }
@@ -244,7 +259,9 @@ impl<K: PoolKey, S: WorkerBound, C: WorkerBound> ConnectionPool<K, S, C> {
     pub fn acquire(&mut self, key: &K, client: C, acceptable: Acceptable, now: Instant) -> PoolAction<S> {
         let thread = client.thread();
         let (pool, connections, clients) = self.get_or_add(key);
-        if let Some(taken) = pool.take_newest_of(connections, thread, acceptable) {
+        if !pool.is_paused
+            && let Some(taken) = pool.take_newest_of(connections, thread, acceptable)
+        {
             return taken;
         }
         clients.push_back(pool.waiting, client, now);
@@ -405,13 +422,19 @@ impl<K: PoolKey, S: WorkerBound, C: WorkerBound> ConnectionPool<K, S, C> {
         let order = self.next_order();
         let is_due = self.successor_of(key).is_some();
         let (pool, connections, clients) = self.get_or_add(key);
-        let is_kept = !is_due && clients.len(pool.waiting) == 0;
+        let is_kept = !pool.is_paused && !is_due && clients.len(pool.waiting) == 0;
         let list = if is_kept { list(pool) } else { &mut pool.reserved };
         list.push(connections, server, order);
         is_kept
     }
 
-    /// Takes a kept connection for its client, or to reset it. Returns false if it is no longer kept.
+    /// Takes a kept connection for its client. Returns false if it is no longer kept, or if the key is paused.
+    pub fn resume_kept(&mut self, key: &K, server: S) -> bool {
+        let Some((pool, connections, _)) = self.get_mut(key) else { return false };
+        !pool.is_paused && pool.kept.remove(connections, server)
+    }
+
+    /// Takes a kept connection to reset or close it. Returns false if it is no longer kept.
     pub fn take_kept(&mut self, key: &K, server: S) -> bool {
         let Some((pool, connections, _)) = self.get_mut(key) else { return false };
         pool.kept.remove(connections, server) || pool.orphaned.remove(connections, server)
@@ -463,8 +486,12 @@ impl<K: PoolKey, S: WorkerBound, C: WorkerBound> ConnectionPool<K, S, C> {
         self.count_waiting(groups);
     }
 
+    /// The client that has waited longest. Clients of a paused key wait on.
     pub fn pop_waiting(&mut self, key: &K) -> Option<C> {
         let (pool, _, clients) = self.get_mut(key)?;
+        if pool.is_paused {
+            return None;
+        }
         let (client, _) = clients.first(pool.waiting)?;
         let groups = pool.groups;
         self.remove_waiting(groups, client);
@@ -476,13 +503,18 @@ impl<K: PoolKey, S: WorkerBound, C: WorkerBound> ConnectionPool<K, S, C> {
         self.get(key).is_some_and(|pool| pool.open > pool.opening)
     }
 
+    /// Whether a client waits for a connection of this key.
+    pub fn has_waiting(&self, key: &K) -> bool {
+        self.get(key).is_some_and(|pool| self.clients.len(pool.waiting) > 0)
+    }
+
     pub fn open(&self) -> usize {
         self.open
     }
 
     /// Counts a connection to open in advance, if there is room.
     pub fn open_in_advance(&mut self, key: &K) -> bool {
-        if self.open >= self.limit {
+        if self.open >= self.limit || self.is_paused(key) {
             return false;
         }
         self.get_or_add(key);
@@ -501,8 +533,11 @@ impl<K: PoolKey, S: WorkerBound, C: WorkerBound> ConnectionPool<K, S, C> {
         pool.idle.remove(connections, server)
     }
 
-    /// The number of unserved clients, if another client of this key would have to wait for one of them.
+    /// The number of clients that wait and are not being served, if another client of this key would have to wait like them.
     pub fn queue_length(&self, key: &K) -> Option<usize> {
+        if self.is_paused(key) {
+            return Some(self.waiting);
+        }
         // A kept connection can be taken without waiting for its client.
         let is_available = match self.get(key) {
             Some(pool) => self.is_servable(pool),

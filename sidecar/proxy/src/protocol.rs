@@ -3,22 +3,35 @@
 
 use std::fmt::Debug;
 use std::hash::Hash;
+use std::sync::Arc;
 
 use ciphertoll_net as net;
+use ciphertoll_net::tls::Context;
 use ciphertoll_wire::Response;
-use ciphertoll_wire::postgres::relay::Patch;
 pub use ciphertoll_wire::relay::SessionProgress;
-use ciphertoll_wire::relay::{Departure, Goodbye, Vacate};
+use ciphertoll_wire::relay::{Departure, RoleDoubt};
 use ciphertoll_wire::session::{self, ServerInfo};
 use foldhash::HashMap;
 
 use crate::client_auth::ClientAuth;
+use crate::credentials::PasswordCell;
 use crate::exceeded::Exceeded;
 use crate::fingerprint::Fingerprint;
 use crate::group_limits::GroupKind;
+use crate::hosts::ServerRole;
+use crate::log::Log;
+use crate::look_up::LookUp;
 use crate::refusal::Refusal;
 pub(crate) use crate::settings::{Pooling, ResetPolicy};
 use crate::settings::{Settings, StartError};
+
+mod outcome;
+
+pub(crate) use outcome::PinState;
+pub(crate) use outcome::{
+    AcquiredState, CommandOutcome, Detached, FromClient, FromServer, PendingKill, Release, SessionPhase,
+    SettingsResult,
+};
 
 /// A result with the error of either protocol.
 pub(crate) type SessionResult<T> = Result<T, session::Error>;
@@ -48,6 +61,9 @@ pub trait Protocol: Clone + Send + 'static {
 
     /// Prepares the protocol's part of the settings; hashes passwords that clients must prove to know.
     fn from_settings(settings: &Settings) -> Result<Self, StartError>;
+
+    /// Sets how connections are opened that are not the engine's.
+    fn connect_by(&mut self, _: Option<&Context>, _: Log) {}
 
     /// Replaces users, passwords and authentication rules. Running sessions are not affected.
     fn reload(&mut self, newer: Self);
@@ -109,6 +125,9 @@ pub trait Protocol: Clone + Send + 'static {
     /// The fingerprint of the credentials of new connections; `None` if the configuration has no such user.
     fn fingerprint(&self, key: &Self::Key) -> Option<Fingerprint>;
 
+    /// The password of this user, if it comes from a command.
+    fn password_cell(&self, key: &Self::Key) -> Option<&Arc<PasswordCell>>;
+
     /// The login of a new connection; `None` if the configuration has no such user.
     fn connect_plan(&self, key: &Self::Key) -> Option<ConnectPlan>;
 
@@ -163,6 +182,21 @@ pub trait Protocol: Clone + Send + 'static {
     fn ping(&self, backend: &mut Self::BackendState, to_server: &mut Vec<u8>)
     -> SessionResult<Self::Command>;
 
+    /// A command that asks the server for its role, which [`Self::take_role`] returns when it is answered.
+    fn ask_role(
+        &self,
+        backend: &mut Self::BackendState,
+        to_server: &mut Vec<u8>,
+    ) -> SessionResult<Self::Command>;
+
+    /// The role that the server has told; `None` if it has not.
+    fn take_role(&self, backend: &mut Self::BackendState) -> Option<ServerRole>;
+
+    /// Whether the server has reported unasked that it is a standby; `None` if it does not report that.
+    fn reported_standby(&self, _: &Self::BackendState) -> Option<bool> {
+        None
+    }
+
     /// Whether the session left diagnostics that its client may ask for next (`SHOW WARNINGS`). Then other
     /// clients wait a moment for this connection.
     fn holds_diagnostics(&self, _: &Self::ResetContext) -> bool {
@@ -174,6 +208,21 @@ pub trait Protocol: Clone + Send + 'static {
 
     /// Appends the message that ends a connection.
     fn terminate(&self, to_server: &mut Vec<u8>);
+
+    /// The user of a client that logs in to the console instead of a database.
+    fn console_user<'a>(&self, _: &'a Self::Request) -> Option<&'a str> {
+        None
+    }
+
+    /// By which the server knows a connection.
+    fn server_process(&self, _: &Self::BackendState) -> Option<u32> {
+        None
+    }
+
+    /// The name that the client of a connection has given.
+    fn application_name(&self, _: &Self::BackendState) -> Option<String> {
+        None
+    }
 }
 
 /// The reset that a connection needs before another client uses it.
@@ -212,6 +261,11 @@ pub trait PoolKey: Clone + Debug + Eq + Hash {
     fn user(&self) -> &str;
 
     fn database(&self) -> &str;
+
+    /// Whether such a connection serves one client and ends with it.
+    fn is_dedicated(&self) -> bool {
+        false
+    }
 }
 
 /// A client's handshake, driven by the bytes it sends.
@@ -226,6 +280,9 @@ pub trait ProtocolHandshake {
     fn tls_established(&mut self, name: Option<String>);
 
     fn refuse(&self, refusal: &Refusal, out: &mut Vec<u8>);
+
+    /// The client may log in to the console as its own user without a password.
+    fn trust_console(&mut self) {}
 }
 
 pub trait ProtocolRequest {
@@ -241,6 +298,11 @@ pub trait ProtocolRequest {
     /// none. Returns their length.
     fn take_unanswered(&mut self, _input: &[u8]) -> usize {
         0
+    }
+
+    /// The name that the client has given.
+    fn application_name(&self) -> Option<String> {
+        None
     }
 
     /// Whether another client has killed this one while it has no connection.
@@ -295,6 +357,11 @@ pub trait ProtocolSession: Sized {
     /// connection must be closed.
     fn process_server(&mut self, input: &[u8], backend: &mut Self::BackendState)
     -> SessionResult<FromServer>;
+
+    /// Whether the server has given an error since the last call that may mean that it has lost its role.
+    fn take_role_doubt(&mut self) -> RoleDoubt {
+        RoleDoubt::None
+    }
 
     /// Whether too many responses are owed to read more from the client now.
     fn is_full(&self) -> bool {
@@ -382,6 +449,8 @@ pub enum HandshakeStep<W> {
     NeedInput,
     /// The client starts TLS, if it has not already. [`ProtocolHandshake::tls_established`] follows.
     StartTls,
+    /// The next step needs this to be done. It takes no input before.
+    LookUp(LookUp),
     /// The client is authenticated. It has not been told so.
     Login(W),
     /// The client cancels the command of the client to which the proxy has sent these.
@@ -428,143 +497,4 @@ pub struct CancelToken {
 pub struct StartFailed<W> {
     pub request: W,
     pub error: session::Error,
-}
-
-#[derive(Debug)]
-pub struct FromClient {
-    pub pass_bytes: usize,
-    /// Bytes to drop after the passed bytes.
-    pub drop_bytes: usize,
-    /// To be sent after the bytes passed on. If there is any, the remaining input must be processed again.
-    pub insert: Vec<u8>,
-    /// Databases whose idle connections must be closed before anything is passed on.
-    pub exclusive: Vec<Vacate>,
-    /// Whether the client's last message follows.
-    pub goodbye: Goodbye,
-}
-
-impl FromClient {
-    pub fn passes(pass_bytes: usize, goodbye: Goodbye) -> Self {
-        Self { pass_bytes, drop_bytes: 0, insert: Vec::new(), exclusive: Vec::new(), goodbye }
-    }
-}
-
-#[derive(Debug, Default)]
-pub struct FromServer {
-    /// Bytes at the front to drop: responses to the proxy's own commands.
-    pub skip_bytes: usize,
-    pub settings_result: SettingsResult,
-    /// Bytes to pass to the client after those.
-    pub pass_bytes: usize,
-    pub patches: Vec<Patch>,
-    /// Bytes to drop after those. If there are any, the remaining input must be processed again.
-    pub drop_bytes: usize,
-    /// What to send to the client in place of the dropped bytes.
-    pub insert: Vec<u8>,
-    pub phase: SessionPhase,
-}
-
-/// What can be done with a session after these bytes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
-pub enum SessionPhase {
-    /// Responses are owed, or a transaction is open.
-    #[default]
-    Active,
-    /// No response is owed and no transaction is open.
-    CanDetach,
-    /// Like [`Self::CanDetach`], but settings must be queried first.
-    NeedsQuery,
-    /// Like [`Self::CanDetach`], but the session has state that cannot move, for this reason.
-    Pinned(&'static str),
-}
-
-/// Whether a session is pinned to its connection.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) enum PinState {
-    #[default]
-    None,
-    Found(&'static str),
-    Reported,
-}
-
-impl PinState {
-    pub(crate) fn set(&mut self, reason: &'static str) {
-        if *self == Self::None {
-            *self = Self::Found(reason);
-        }
-    }
-
-    /// The phase of a pinned session between two transactions; `None` if it is not pinned.
-    pub(crate) fn phase(&mut self, settings_result: &SettingsResult) -> Option<SessionPhase> {
-        match *self {
-            Self::None => None,
-            // One thing at a time: first the client is told that it may go on.
-            Self::Found(_) if matches!(settings_result, SettingsResult::Applied) => {
-                Some(SessionPhase::Active)
-            }
-            Self::Found(reason) => {
-                *self = Self::Reported;
-                Some(SessionPhase::Pinned(reason))
-            }
-            Self::Reported => Some(SessionPhase::Active),
-        }
-    }
-}
-
-/// A `KILL` by another client, for a client that has no connection.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum PendingKill {
-    None,
-    /// Ends the command that waits.
-    Query,
-    Connection,
-}
-
-/// The state in which a client acquires a connection.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum AcquiredState {
-    Reset,
-    /// As the same client left it.
-    SameClient,
-    /// As another client left it: the reset must be sent first.
-    ResetPending,
-}
-
-/// The result of the settings and queries that the proxy sent for a client.
-#[derive(Debug, Default)]
-pub enum SettingsResult {
-    #[default]
-    None,
-    /// They are done: the client may start or go on.
-    Applied,
-    /// The server refuses a setting.
-    Refused(session::Error),
-}
-
-/// What to do with a server connection that a session has released.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Release<R> {
-    /// Nothing: the server has not received anything from the client. Unsent output is dropped.
-    Clean,
-    /// The same, for a connection that was not reset when the session started: it still must be.
-    Unsent(R),
-    Reset(R),
-    /// Close it, for this reason: the state of the protocol is not known.
-    Close(&'static str),
-}
-
-#[derive(Debug)]
-pub struct Detached<W, R> {
-    /// What moves with the client; `None` in session pooling.
-    pub request: Option<W>,
-    pub release: Release<R>,
-}
-
-/// The state of a connection after one of the proxy's own commands.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum CommandOutcome {
-    /// It awaits commands, and no transaction is open.
-    Idle,
-    /// A reset would not help, for this reason.
-    Unusable(&'static str),
 }

@@ -5,6 +5,7 @@ use std::net::SocketAddr;
 use std::num::{NonZeroU16, NonZeroUsize};
 use std::path::PathBuf;
 use std::str::FromStr;
+use std::sync::Arc;
 use std::time::Duration;
 
 use ciphertoll_net::tls::{AcceptorSettings, Group};
@@ -13,6 +14,8 @@ use clap::ValueEnum;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use crate::console_rules::ConsoleRules;
+use crate::credentials::PasswordCell;
 use crate::fingerprint::{Fingerprint, FingerprintBuilder};
 use crate::group_limits::GroupLimits;
 use crate::session_times::SessionTimes;
@@ -37,11 +40,21 @@ pub struct Settings {
     pub iterations: ScramIterations,
     pub pooling: Pooling,
     pub reset: ResetPolicy,
+    pub access: PostgresAccess,
     pub threads: NonZeroUsize,
     pub limits: Limits,
+    /// `None` if the console is off.
+    pub console: Option<ConsoleRules>,
+    /// How often certificate files are looked at; zero: never.
+    pub watch_files: Duration,
 }
 
 impl Settings {
+    /// The passwords that come from commands.
+    pub fn password_cells(&self) -> Vec<Arc<PasswordCell>> {
+        self.users.iter().filter_map(|user| user.command.clone()).collect()
+    }
+
     /// Whether clients of TCP, or else those of unix sockets, must know a password.
     pub(crate) fn needs_password(&self, by_tcp: bool) -> bool {
         let has_other_means = if by_tcp {
@@ -81,6 +94,45 @@ pub enum ResetPolicy {
     Always,
     /// Unless the words of all statements were plain data access and transaction control.
     Tracked,
+}
+
+/// What clients of PostgreSQL may do beyond the usual.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct PostgresAccess {
+    pub replication: ReplicationAccess,
+    /// For users whom the settings do not name; `None` if they are refused.
+    pub auth_query: Option<AuthQuery>,
+}
+
+/// How the server is asked for the secrets of users.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AuthQuery {
+    /// One of the configured users: its login asks.
+    pub user: String,
+    /// With the parameter `$1`, the user's name.
+    pub query: String,
+}
+
+impl AuthQuery {
+    /// The user's name and secret. An expired password is no secret. Names are qualified: nothing else is meant by
+    /// them, whatever schemas the server has.
+    pub const DEFAULT: &str = "SELECT rolname, \
+        CASE WHEN rolvaliduntil OPERATOR(pg_catalog.<) pg_catalog.now() THEN NULL ELSE rolpassword END \
+        FROM pg_catalog.pg_authid WHERE rolname OPERATOR(pg_catalog.=) $1 AND rolcanlogin";
+}
+
+/// Whether clients may open replication connections (PostgreSQL).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum ReplicationAccess {
+    #[default]
+    Refused,
+    Allowed,
+}
+
+impl ReplicationAccess {
+    pub(crate) fn of(is_allowed: bool) -> Self {
+        if is_allowed { Self::Allowed } else { Self::Refused }
+    }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -148,6 +200,8 @@ pub struct DatabaseUser {
     pub database: Option<String>,
     /// Empty if the server requires none.
     pub password: Secret,
+    /// In place of `password`.
+    pub command: Option<Arc<PasswordCell>>,
 }
 
 impl DatabaseUser {
@@ -163,7 +217,11 @@ impl DatabaseUser {
     pub(crate) fn fingerprint(&self) -> Fingerprint {
         let mut fingerprint = FingerprintBuilder::default();
         fingerprint.add(self.name.as_bytes());
-        fingerprint.add(self.password.expose());
+        match &self.command {
+            None => fingerprint.add(self.password.expose()),
+            // A token matters at the login only: a newer one closes no connections.
+            Some(cell) => cell.command().words.iter().for_each(|word| fingerprint.add(word.as_bytes())),
+        }
         fingerprint.finish()
     }
 }
@@ -195,6 +253,8 @@ pub struct Limits {
     pub age: Duration,
     /// A server connection that has been idle for this long is checked; zero disables the check.
     pub health: Duration,
+    /// How often the names of hosts are resolved again, also without connects; `None`: when connections are opened.
+    pub dns: Option<Duration>,
     pub drain: Duration,
     pub scram_iterations: u32,
     pub groups: GroupLimits,
@@ -215,6 +275,7 @@ impl Default for Limits {
             idle: Duration::from_mins(10),
             age: Duration::from_hours(1),
             health: Duration::from_secs(30),
+            dns: None,
             drain: Duration::from_secs(30),
             scram_iterations: 1_000_000,
             groups: GroupLimits::default(),
@@ -261,6 +322,11 @@ impl ListenAddress {
         Some(format!(
             "libpq cannot connect to {self}: it expects the name {LIBPQ_SOCKET}PORT, such as unix:{expected}"
         ))
+    }
+
+    /// Whether the kernel chooses the port.
+    pub(crate) fn is_any_port(&self) -> bool {
+        matches!(self, Self::Tcp(address) if address.port() == 0)
     }
 
     /// Whether only processes on this machine can connect.

@@ -32,6 +32,12 @@ pub(crate) struct Slab<T> {
     thread_bits: u32,
 }
 
+/// Some IDs, and the slot from which to continue; `None` after the last slot.
+pub(crate) struct IdsFrom {
+    pub(crate) ids: Vec<Id>,
+    pub(crate) next: Option<usize>,
+}
+
 struct SlabSlot<T> {
     generation: u32,
     value: Option<T>,
@@ -121,6 +127,13 @@ impl<T> Slab<T> {
         if !self.freed.is_empty() {
             self.free.append(&mut self.freed);
         }
+    }
+
+    /// IDs of the values in so many slots from this one on.
+    pub(crate) fn ids_from(&self, from: usize, slots: usize) -> IdsFrom {
+        let end = from.saturating_add(slots).min(self.slots.len());
+        let ids = (from..end).filter_map(|at| self.at_slot(at)).collect();
+        IdsFrom { ids, next: (end < self.slots.len()).then_some(end) }
     }
 
     pub(crate) fn len(&self) -> usize {

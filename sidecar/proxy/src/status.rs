@@ -7,13 +7,34 @@ use serde::{Deserialize, Serialize};
 
 use crate::group_status::GroupStatus;
 
+/// The status of a process: that of its only server, or of several with names.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(untagged)]
+pub enum ProxyStatus {
+    Several { servers: Vec<Status> },
+    One(Box<Status>),
+}
+
+/// The status of the connections to one server.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Status {
+    /// Of several servers.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub name: Option<String>,
     pub version: String,
     pub server: String,
     /// Start time in seconds since 1970.
     pub started_unix_s: i64,
     pub draining: bool,
+    /// Whether the console has paused all databases.
+    #[serde(default)]
+    pub paused: bool,
+    /// Databases that the console has paused by name.
+    #[serde(default)]
+    pub paused_databases: Vec<String>,
+    /// Databases whose new clients are refused.
+    #[serde(default)]
+    pub disabled_databases: Vec<String>,
     pub clients: ClientStates,
     pub limits: StatusLimits,
     /// By user and database.
@@ -30,6 +51,30 @@ pub struct Status {
     #[serde(default)]
     pub groups: BTreeMap<String, u64>,
     pub certificates: Vec<CertificateStatus>,
+    /// Of users whose password comes from a command.
+    #[serde(default)]
+    pub passwords: Vec<PasswordStatus>,
+    /// If there is a choice of hosts, or a role that they must have.
+    #[serde(default)]
+    pub hosts: Vec<HostStatus>,
+}
+
+/// A host of the server.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct HostStatus {
+    pub host: String,
+    /// As the server has told it last: `read-write`, `read-only`, `standby`, `not-ready`; `unknown`, or `not-asked` if no
+    /// role is needed.
+    pub role: String,
+    /// Whether it can be used: `usable`, `doubtful`, `unfit`, `unreachable`, `left`, `superseded`,
+    /// `untried`.
+    pub standing: String,
+    /// Time since it has told its role.
+    pub confirmed_s: Option<f64>,
+    pub timeline: Option<u32>,
+    /// How often it was doubted.
+    pub doubts: u64,
+    pub connections: usize,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -94,6 +139,9 @@ pub struct StatusCounters {
     pub moves: u64,
     pub reloads: u64,
     pub reloads_failed: u64,
+    /// Changes from one host to another.
+    #[serde(default)]
+    pub failovers: u64,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -103,11 +151,70 @@ pub struct CertificateStatus {
     pub expires_unix_s: i64,
 }
 
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PasswordStatus {
+    pub user: String,
+    /// Successful runs of its command since the start.
+    pub fetched: u64,
+    pub failed: u64,
+    /// When the current password expires, in seconds since 1970.
+    pub expires_unix_s: Option<i64>,
+}
+
+impl From<Vec<Status>> for ProxyStatus {
+    fn from(mut servers: Vec<Status>) -> Self {
+        match servers.pop() {
+            Some(only) if servers.is_empty() && only.name.is_none() => Self::One(Box::new(only)),
+            last => Self::Several { servers: servers.into_iter().chain(last).collect() },
+        }
+    }
+}
+
+impl Display for ProxyStatus {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::One(status) => status.fmt(out),
+            Self::Several { servers } => {
+                for (at, status) in servers.iter().enumerate() {
+                    let blank = if at == 0 { "" } else { "\n" };
+                    writeln!(
+                        out,
+                        "{blank}server              {}",
+                        status.name.as_deref().unwrap_or_default()
+                    )?;
+                    status.fmt(out)?;
+                }
+                Ok(())
+            }
+        }
+    }
+}
+
 impl Status {
+    /// What the console has changed, if anything.
+    fn write_operations(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.paused {
+            writeln!(out, "paused              all databases")?;
+        }
+        let list = |names: &[String]| {
+            names.iter().map(|name| name.escape_debug().to_string()).collect::<Vec<_>>().join(", ")
+        };
+        if !self.paused_databases.is_empty() {
+            writeln!(out, "paused              {}", list(&self.paused_databases))?;
+        }
+        if !self.disabled_databases.is_empty() {
+            writeln!(out, "disabled            {}", list(&self.disabled_databases))?;
+        }
+        Ok(())
+    }
+
     /// Adds the status of another worker of the same proxy.
     #[must_use]
     pub fn merge(mut self, other: Self) -> Self {
         self.clients.add(other.clients);
+        for (own, other) in self.hosts.iter_mut().zip(&other.hosts) {
+            own.connections += other.connections;
+        }
         self.threads.extend(other.threads);
         GroupStatus::merge(&mut self.users, other.users);
         GroupStatus::merge(&mut self.databases, other.databases);
@@ -169,6 +276,7 @@ impl Display for Status {
         let stopping = if self.draining { ", stopping" } else { "" };
         writeln!(out, "ciphertoll-proxy {} to {}{stopping}", self.version, self.server)?;
         writeln!(out, "started             {}", date(self.started_unix_s))?;
+        self.write_operations(out)?;
         writeln!(
             out,
             "clients             {} in session, {} queued, {} logging in, {} leaving; at most {}",
@@ -210,6 +318,22 @@ impl Display for Status {
         }
         for CertificateStatus { file, expires_unix_s } in &self.certificates {
             writeln!(out, "certificate         {file} expires {}", date(*expires_unix_s))?;
+        }
+        for PasswordStatus { user, fetched, failed, expires_unix_s } in &self.passwords {
+            let expires = expires_unix_s.map_or_else(String::new, |at| format!(" expires {},", date(at)));
+            writeln!(
+                out,
+                "password            {}{expires} fetched {fetched} times, {failed} failed",
+                user.escape_debug()
+            )?;
+        }
+        for host in &self.hosts {
+            let HostStatus { host, role, standing, connections, confirmed_s, .. } = host;
+            let confirmed = confirmed_s.map_or_else(String::new, |age| format!(", confirmed {age:.0} s ago"));
+            writeln!(
+                out,
+                "host                {host} {role}, {standing}, {connections} connections{confirmed}"
+            )?;
         }
         if self.pools.is_empty() {
             return Ok(());
@@ -277,6 +401,12 @@ pub(crate) mod tests {
                 file: "/ca.pem".to_owned(),
                 expires_unix_s: 1_800_000_000,
             }],
+            passwords: vec![PasswordStatus {
+                user: "app".to_owned(),
+                fetched: 3,
+                failed: 1,
+                expires_unix_s: Some(1_800_000_000),
+            }],
             ..Status::default()
         }
     }
@@ -291,6 +421,8 @@ pub(crate) mod tests {
         );
         assert!(text.contains("key exchanges       p256 1, x25519mlkem768 6\n"), "{text}");
         assert!(text.contains("/ca.pem expires 2027-01-15T08:00:00Z\n"), "{text}");
+        let password = "password            app expires 2027-01-15T08:00:00Z, fetched 3 times, 1 failed\n";
+        assert!(text.contains(password), "{text}");
         let rows: Vec<&str> = text.lines().rev().take(2).collect();
         assert_eq!(
             rows,
@@ -328,5 +460,23 @@ pub(crate) mod tests {
     fn the_status_is_read_back_from_json() {
         let json = serde_json::to_string(&example()).unwrap();
         assert_eq!(serde_json::from_str::<Status>(&json).unwrap(), example());
+    }
+
+    #[test]
+    fn one_server_has_no_name_and_several_are_a_list() {
+        let named = |name: &str| Status { name: Some(name.to_owned()), ..example() };
+        let one = ProxyStatus::from(vec![example()]);
+        assert_eq!(serde_json::to_string(&one).unwrap(), serde_json::to_string(&example()).unwrap());
+        let two = ProxyStatus::from(vec![named("orders"), named("users")]);
+        for status in [one, two.clone(), ProxyStatus::from(vec![named("orders")])] {
+            let json = serde_json::to_string(&status).unwrap();
+            assert_eq!(serde_json::from_str::<ProxyStatus>(&json).unwrap(), status);
+        }
+        let text = two.to_string();
+        assert!(
+            text.starts_with("server              orders\nciphertoll-proxy 1.2.3 to db:5432\n"),
+            "{text}"
+        );
+        assert!(text.contains("\n\nserver              users\n"), "{text}");
     }
 }

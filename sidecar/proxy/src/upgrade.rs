@@ -14,11 +14,11 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use nix::sys::signal::{Signal, raise};
 
 use crate::admin::AdminSocket;
-use crate::engine::{ControlHandle, HandedOver, NoAnswer};
+use crate::engine::{HandedOver, NoAnswer};
 use crate::inheritance::{MAX_SOCKETS, await_ready, say_yours, send};
 use crate::log::{Level, Log};
 use crate::notify::Notifier;
-use crate::protocol::Protocol;
+use crate::running::RunningServer;
 use crate::settings::ListenAddress;
 
 /// The flag of the new process.
@@ -36,16 +36,19 @@ enum UpgradeError {
     NoSockets,
     #[error("a worker does not answer, so the proxy stops")]
     Stuck,
+    #[error(
+        "databases are paused or disabled, which the new process would not know: RESUME and ENABLE them first"
+    )]
+    Restricted,
 }
 
 /// Starts new processes on request.
-pub struct Upgrader<P: Protocol> {
-    control: ControlHandle<P>,
+pub struct Upgrader {
+    servers: Vec<RunningServer>,
     notifier: Notifier,
     log: Log,
     /// Where this process's program was when it was started: an upgrade puts a newer one there.
     program: PathBuf,
-    listen: Vec<ListenAddress>,
     admin: Option<AdminSocket>,
     handover: HandoverLock,
     /// The new process serves.
@@ -68,16 +71,15 @@ impl HandoverLock {
     }
 }
 
-impl<P: Protocol> Upgrader<P> {
+impl Upgrader {
     pub fn new(
-        control: ControlHandle<P>,
+        servers: Vec<RunningServer>,
         notifier: Notifier,
         log: Log,
-        listen: Vec<ListenAddress>,
         admin: Option<AdminSocket>,
     ) -> io::Result<Self> {
         let (program, handover) = (env::current_exe()?, HandoverLock::default());
-        Ok(Self { control, notifier, log, program, listen, admin, handover, is_done: false })
+        Ok(Self { servers, notifier, log, program, admin, handover, is_done: false })
     }
 
     pub fn handover(&self) -> HandoverLock {
@@ -100,6 +102,9 @@ impl<P: Protocol> Upgrader<P> {
     }
 
     fn start_new_process(&self) -> Result<Child, UpgradeError> {
+        if self.servers.iter().any(|server| server.console.link().operations().has_restrictions()) {
+            return Err(UpgradeError::Restricted);
+        }
         let sockets = self.sockets()?;
         let not_started = |source| UpgradeError::NotStarted { program: self.program.clone(), source };
         let (ours, theirs) = UnixStream::pair().map_err(not_started)?;
@@ -123,8 +128,11 @@ impl<P: Protocol> Upgrader<P> {
 
     fn sockets(&self) -> Result<Vec<(ListenAddress, OwnedFd)>, UpgradeError> {
         let no_sockets = |_: io::Error| UpgradeError::NoSockets;
-        let own = self.control.sockets().map_err(|NoAnswer| UpgradeError::NoSockets)?;
-        let mut sockets: Vec<_> = self.listen.iter().cloned().zip(own).collect();
+        let mut sockets = Vec::new();
+        for RunningServer { listen, control, .. } in &self.servers {
+            let own = control.sockets().map_err(|NoAnswer| UpgradeError::NoSockets)?;
+            sockets.extend(listen.iter().cloned().zip(own));
+        }
         if let Some(admin) = &self.admin {
             sockets.push((admin.address.clone(), admin.socket.try_clone().map_err(no_sockets)?));
         }
@@ -134,13 +142,25 @@ impl<P: Protocol> Upgrader<P> {
     /// If it succeeds, the sockets and their files are the new process's.
     fn hand_over(&self, stream: &UnixStream, pid: u32) -> Result<(), UpgradeError> {
         let _lock = self.handover.lock();
-        match self.control.hand_over() {
-            Ok(HandedOver::Done) => {}
-            Ok(HandedOver::IsStopping) => return Err(UpgradeError::NoSockets),
-            Err(NoAnswer) => {
-                // Some workers may accept no clients any more: the supervisor must start the proxy anew.
-                let _ = raise(Signal::SIGTERM);
-                return Err(UpgradeError::Stuck);
+        // While these are locked, no command of the console can pause anything.
+        let mut decided: Vec<_> = self.servers.iter().map(|server| server.console.link().decided()).collect();
+        if decided.iter().any(|decided| decided.operations.has_restrictions()) {
+            return Err(UpgradeError::Restricted);
+        }
+        let mut given_away = 0;
+        for (server, decided) in self.servers.iter().zip(&mut decided) {
+            match server.control.hand_over() {
+                Ok(HandedOver::Done) => {
+                    decided.is_handed_over = true;
+                    given_away += 1;
+                }
+                // It was told to stop, and so were the others.
+                Ok(HandedOver::IsStopping) if given_away == 0 => return Err(UpgradeError::NoSockets),
+                Ok(HandedOver::IsStopping) | Err(NoAnswer) => {
+                    // Some workers may accept no clients any more: the supervisor must start the proxy anew.
+                    let _ = raise(Signal::SIGTERM);
+                    return Err(UpgradeError::Stuck);
+                }
             }
         }
         if let Some(admin) = &self.admin {

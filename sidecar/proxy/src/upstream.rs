@@ -1,13 +1,9 @@
 //! The server: its addresses, its TLS settings, and connects to it.
 
 use std::fs;
-use std::io;
-use std::net::{SocketAddr, ToSocketAddrs};
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
-use std::sync::mpsc::{self, Sender};
-use std::sync::{Arc, Mutex, PoisonError};
-use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use ciphertoll_net::tls::{
     self, Context, Group, PeerName, Resumption, SecurityLevel, Settings, TlsLibrary, TlsParameters,
@@ -19,22 +15,22 @@ use openssl::x509::X509;
 
 use crate::fingerprint::{Fingerprint, FingerprintBuilder};
 use crate::protocol::ConnectPlan;
+use crate::resolver::Resolver;
 use crate::settings::UpstreamTlsLibrary;
 use crate::url::{ServerAddress, ServerUrl, UpstreamEncryption};
 
 /// The client sends a key share for the first group: P-256 is supported by all servers and fast everywhere.
 const CLASSICAL_GROUPS: [Group; 4] = [Group::P256, Group::X25519, Group::P384, Group::P521];
-/// When a connection is opened, a name that was resolved longer ago is resolved again.
-const RESOLVE_INTERVAL: Duration = Duration::from_secs(5);
 
-/// The server as connections to it are opened. Clones resolve its name together.
+/// The server as connections to it are opened. Clones resolve its names together.
 #[derive(Clone)]
 pub struct Upstream {
-    context: Option<Context>,
-    addresses: Addresses,
+    first: UpstreamHost,
+    further: Vec<UpstreamHost>,
     /// Of the TLS settings and files.
     pub fingerprint: Fingerprint,
     pub expiries: Vec<CertificateExpiry>,
+    silence: Option<Duration>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -45,53 +41,177 @@ pub struct CertificateExpiry {
 }
 
 #[derive(Clone)]
+struct UpstreamHost {
+    context: Option<Context>,
+    addresses: Addresses,
+}
+
+#[derive(Clone)]
 enum Addresses {
     Known(Address),
     Resolved(Resolver),
 }
 
-/// A name that is resolved on a separate thread: clients must not wait for a resolver, which may take seconds.
-#[derive(Clone)]
-struct Resolver {
-    found: Arc<Mutex<Vec<SocketAddr>>>,
-    refresh: Sender<()>,
-    requested: Instant,
-    /// The index of the next address to try.
-    next_address: usize,
-    name: String,
+/// The address that a connection was opened to.
+#[derive(Clone, Debug)]
+pub(crate) struct OpenedAt {
+    pub(crate) address: Address,
+    /// The number of changes of the name's addresses at that time.
+    pub(crate) changes: u64,
+}
+
+/// A name and its addresses.
+pub(crate) struct KnownName {
+    pub(crate) name: String,
+    /// Seconds until a connect looks it up again.
+    pub(crate) ttl_s: u64,
+    pub(crate) addresses: Vec<SocketAddr>,
+}
+
+impl OpenedAt {
+    /// Names are resolved anew, so that the address must be looked for.
+    pub(crate) fn forget_names(&mut self) {
+        self.changes = u64::MAX;
+    }
 }
 
 impl Upstream {
-    /// Reads certificates and resolves the name. A name that cannot be resolved now is not an error: it is resolved again later.
+    /// Reads certificates and resolves names. A name that cannot be resolved now is not an error: it is resolved again later.
     pub fn new(url: &ServerUrl, library: UpstreamTlsLibrary, groups: &[Group]) -> Result<Self, Error> {
         check_files(url)?;
-        let context = context(url, library, groups)?;
-        let addresses = match &url.address {
-            ServerAddress::Socket(path) => Addresses::Known(Address::Unix(path.clone())),
-            ServerAddress::Host { host, port } => match host.parse() {
-                Ok(ip) => Addresses::Known(Address::Tcp(SocketAddr::new(ip, *port))),
-                Err(_) => Addresses::Resolved(Resolver::look_up(host, *port)),
-            },
+        let host = |address: &ServerAddress| {
+            let context = context(url, address, library, groups)?;
+            let addresses = match address {
+                ServerAddress::Socket(path) => Addresses::Known(Address::Unix(path.clone())),
+                ServerAddress::Host { host, port } => match host.parse() {
+                    Ok(ip) => Addresses::Known(Address::Tcp(SocketAddr::new(ip, *port))),
+                    Err(_) => Addresses::Resolved(Resolver::look_up(host, *port)),
+                },
+            };
+            Ok(UpstreamHost { context, addresses })
         };
+        let first = host(&url.address)?;
+        let further = url.further.iter().map(host).collect::<Result<_, Error>>()?;
         let (fingerprint, expiries) = read_tls_files(&url.encryption, library, groups)?;
-        Ok(Self { context, addresses, fingerprint, expiries })
+        Ok(Self { first, further, fingerprint, expiries, silence: None })
+    }
+
+    /// Ends connections to hosts that do not answer for this long.
+    #[must_use]
+    pub(crate) fn with_silence(self, limit: Duration) -> Self {
+        Self { silence: Some(limit).filter(|limit| !limit.is_zero()), ..self }
+    }
+
+    /// How often names are resolved again.
+    #[must_use]
+    pub(crate) fn with_dns_time(mut self, interval: Duration) -> Self {
+        for resolver in self.resolvers() {
+            resolver.interval = interval;
+        }
+        self
+    }
+
+    /// The TLS settings; `None` without TLS.
+    pub(crate) fn context(&self) -> Option<&Context> {
+        self.first.context.as_ref()
     }
 
     pub fn open(&mut self, plan: ConnectPlan) -> Result<Connecting, Error> {
+        let address = self.first.addresses.next()?;
+        self.first.dial(address, plan)
+    }
+
+    /// Begins a connect to one of several hosts.
+    pub(crate) fn open_at(
+        &mut self,
+        host: usize,
+        plan: ConnectPlan,
+    ) -> Result<(Connecting, OpenedAt), Error> {
+        let silence = self.silence;
+        let Some(host) = self.host(host) else { return Err(Error::Closed) };
+        let at = OpenedAt { address: host.addresses.next()?, changes: host.addresses.changes() };
+        let mut connecting = host.dial(at.address.clone(), plan)?;
+        if let (Some(limit), Address::Tcp(_)) = (silence, &at.address) {
+            connecting.channel().limit_silence(limit)?;
+        }
+        Ok((connecting, at))
+    }
+
+    /// Begins a connect to the same address as another connection.
+    pub(crate) fn open_beside(
+        &mut self,
+        host: usize,
+        at: &OpenedAt,
+        plan: ConnectPlan,
+    ) -> Result<Connecting, Error> {
+        self.host(host).ok_or(Error::Closed)?.dial(at.address.clone(), plan)
+    }
+
+    /// After a failed connect, the next one uses another address, if there is one.
+    pub fn failed(&mut self) {
+        self.failed_at(0);
+    }
+
+    pub(crate) fn failed_at(&mut self, host: usize) {
+        if let Some(UpstreamHost { addresses: Addresses::Resolved(resolver), .. }) = self.host(host) {
+            resolver.use_next();
+        }
+    }
+
+    /// Resolves names again that were resolved long ago.
+    pub(crate) fn refresh(&mut self) {
+        self.resolvers().for_each(Resolver::refresh_if_old);
+    }
+
+    /// Whether the name of this host has lost the address.
+    pub(crate) fn has_lost(&mut self, host: usize, at: &mut OpenedAt) -> bool {
+        match (self.host(host).map(|host| &host.addresses), &at.address) {
+            (Some(Addresses::Resolved(resolver)), Address::Tcp(address)) => {
+                let changes = resolver.changes();
+                if changes == at.changes {
+                    return false;
+                }
+                let has_lost = !resolver.has(address);
+                if !has_lost {
+                    at.changes = changes;
+                }
+                has_lost
+            }
+            _ => false,
+        }
+    }
+
+    /// The names that are resolved, for the console.
+    pub(crate) fn known_names(&mut self) -> Vec<KnownName> {
+        let known = self.resolvers().map(|resolver| resolver.known());
+        known.map(|(name, ttl_s, addresses)| KnownName { name, ttl_s, addresses }).collect()
+    }
+
+    fn host(&mut self, at: usize) -> Option<&mut UpstreamHost> {
+        match at.checked_sub(1) {
+            None => Some(&mut self.first),
+            Some(further) => self.further.get_mut(further),
+        }
+    }
+
+    fn resolvers(&mut self) -> impl Iterator<Item = &mut Resolver> {
+        let hosts = std::iter::once(&mut self.first).chain(&mut self.further);
+        hosts.filter_map(|host| match &mut host.addresses {
+            Addresses::Resolved(resolver) => Some(resolver),
+            Addresses::Known(_) => None,
+        })
+    }
+}
+
+impl UpstreamHost {
+    fn dial(&self, address: Address, plan: ConnectPlan) -> Result<Connecting, Error> {
         let dialer = Dialer {
-            address: self.addresses.next()?,
+            address,
             login: plan.login,
             tls: self.context.clone().map(ContextSource::Shared),
             transport: Transport::NonBlocking,
         };
         dialer.dial_as(plan.machine)
-    }
-
-    /// After a failed connect, the next one uses another address, if there is one.
-    pub fn failed(&mut self) {
-        if let Addresses::Resolved(resolver) = &mut self.addresses {
-            resolver.next_address = resolver.next_address.wrapping_add(1);
-        }
     }
 }
 
@@ -131,6 +251,21 @@ fn read_tls_files(
         fingerprint.add(&read(&identity.key_file)?);
     }
     Ok((fingerprint.finish(), expiries))
+}
+
+/// The fingerprint of the TLS settings, with the names of their files and not their content.
+pub(crate) fn fingerprint_of_settings(settings: &crate::settings::Settings) -> Fingerprint {
+    let mut fingerprint = FingerprintBuilder::default();
+    let UpstreamEncryption::Tls { verification, anchors, identity } = &settings.server.encryption else {
+        fingerprint.add(b"plain");
+        return fingerprint.finish();
+    };
+    let text = format!("watched {verification:?} {anchors:?} {identity:?} {:?}", settings.tls_library);
+    fingerprint.add(text.as_bytes());
+    for group in &settings.groups {
+        fingerprint.add(group.label().as_bytes());
+    }
+    fingerprint.finish()
 }
 
 fn read(file: &Path) -> Result<Vec<u8>, Error> {
@@ -184,7 +319,12 @@ pub(crate) fn default_groups(library: UpstreamTlsLibrary) -> Vec<Group> {
         .collect()
 }
 
-fn context(url: &ServerUrl, library: UpstreamTlsLibrary, groups: &[Group]) -> Result<Option<Context>, Error> {
+fn context(
+    url: &ServerUrl,
+    address: &ServerAddress,
+    library: UpstreamTlsLibrary,
+    groups: &[Group],
+) -> Result<Option<Context>, Error> {
     let UpstreamEncryption::Tls { verification, anchors, identity } = &url.encryption else {
         return Ok(None);
     };
@@ -192,7 +332,7 @@ fn context(url: &ServerUrl, library: UpstreamTlsLibrary, groups: &[Group]) -> Re
     if let Some(group) = groups.iter().find(|group| !tls::has_group(library, **group)) {
         return Err(Error::TlsSettings(format!("{library} has no group {group} (tls-groups)")));
     }
-    let host = match &url.address {
+    let host = match address {
         ServerAddress::Host { host, .. } => host.as_str(),
         ServerAddress::Socket(_) => "",
     };
@@ -220,44 +360,13 @@ impl Addresses {
             Self::Resolved(resolver) => resolver.next().map(Address::Tcp),
         }
     }
-}
 
-impl Resolver {
-    fn look_up(name: &str, port: u16) -> Self {
-        let found = Arc::new(Mutex::new(resolve(name, port).unwrap_or_default()));
-        let (refresh, requests) = mpsc::channel();
-        let (shared, host) = (Arc::clone(&found), name.to_owned());
-        // The loop ends when the sender is dropped.
-        thread::spawn(move || {
-            while requests.recv().is_ok() {
-                // Old addresses are better than none.
-                if let Ok(newer) = resolve(&host, port)
-                    && !newer.is_empty()
-                {
-                    *shared.lock().unwrap_or_else(PoisonError::into_inner) = newer;
-                }
-            }
-        });
-        Self { found, refresh, requested: Instant::now(), next_address: 0, name: name.to_owned() }
-    }
-
-    fn next(&mut self) -> Result<SocketAddr, Error> {
-        if self.requested.elapsed() > RESOLVE_INTERVAL {
-            self.requested = Instant::now();
-            // The thread ends only when this sender is dropped.
-            let _ = self.refresh.send(());
+    fn changes(&self) -> u64 {
+        match self {
+            Self::Known(_) => 0,
+            Self::Resolved(resolver) => resolver.changes(),
         }
-        let found = self.found.lock().unwrap_or_else(PoisonError::into_inner);
-        if found.is_empty() {
-            let reason = "it has no address; it is resolved again every few seconds".to_owned();
-            return Err(Error::Unresolved { name: self.name.clone(), reason });
-        }
-        Ok(found[self.next_address % found.len()])
     }
-}
-
-fn resolve(name: &str, port: u16) -> io::Result<Vec<SocketAddr>> {
-    Ok((name, port).to_socket_addrs()?.collect())
 }
 
 #[cfg(test)]
@@ -296,12 +405,18 @@ mod tests {
     fn a_group_that_the_library_lacks_is_refused() {
         let url: ServerUrl = "postgres://a@127.0.0.1/shop?sslmode=require".parse().unwrap();
         let refusal = |library, group| Upstream::new(&url, library, &[group]).err().unwrap().to_string();
-        let reason = "cannot build the TLS context: rustls has no group p521 (tls-groups)";
-        assert_eq!(refusal(RUSTLS, Group::P521), reason);
-        if !has_group(OPENSSL, Group::MlKem768) {
-            let reason = "cannot build the TLS context: openssl has no group mlkem768 (tls-groups)";
-            assert_eq!(refusal(OPENSSL, Group::MlKem768), reason);
+        for group in [Group::P521, Group::SecP384r1MlKem1024] {
+            let reason = format!("cannot build the TLS context: rustls has no group {group} (tls-groups)");
+            assert_eq!(refusal(RUSTLS, group), reason);
         }
+        for group in [Group::MlKem768, Group::SecP384r1MlKem1024, Group::MlKem1024] {
+            if !has_group(OPENSSL, group) {
+                let reason =
+                    format!("cannot build the TLS context: openssl has no group {group} (tls-groups)");
+                assert_eq!(refusal(OPENSSL, group), reason);
+            }
+        }
+        assert!(Upstream::new(&url, RUSTLS, &[Group::MlKem1024]).is_ok());
     }
 
     #[test]

@@ -7,11 +7,20 @@ use std::str::FromStr;
 use ciphertoll_net::tls::{FilePurpose, Identity, TrustAnchors, Verification};
 use ciphertoll_vocabulary::{SqlFamily, SqlPlace, SqlUrl, SqlUrlError};
 
+use crate::hosts::{LoadBalance, TargetSession};
+
+/// Far more than a cluster has.
+const MAX_HOSTS: usize = 16;
+
 /// A server, and how to connect to it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ServerUrl {
     pub protocol: ProtocolKind,
+    /// The first host.
     pub address: ServerAddress,
+    pub further: Vec<ServerAddress>,
+    pub target: TargetSession,
+    pub balance: LoadBalance,
     pub user: String,
     /// The database of clients that name none.
     pub database: Option<String>,
@@ -83,6 +92,14 @@ pub enum UrlError {
     AnyonesCertificate { mode: String, protocol: ProtocolKind },
     #[error("a unix socket has no TLS: add {}", .0.disabled())]
     SocketNeedsDisable(ProtocolKind),
+    #[error("{option} cannot be \"{value}\": write {known}")]
+    Choice { option: &'static str, value: String, known: String },
+    #[error("it names {0} hosts; at most {MAX_HOSTS} are supported")]
+    TooManyHosts(usize),
+    #[error("it names {0} twice")]
+    SameHost(String),
+    #[error("a unix socket cannot be one of several hosts of MySQL or MariaDB")]
+    SocketAmongHosts,
 }
 
 struct UrlSyntax {
@@ -94,6 +111,9 @@ struct UrlSyntax {
     mode: &'static str,
     /// In the order of [`MODES`].
     modes: [&'static str; 4],
+    /// The role that connections need, and the order of the hosts.
+    target: &'static str,
+    balance: &'static str,
 }
 
 const MODES: [TlsMode; 4] = [
@@ -114,6 +134,8 @@ const POSTGRES: UrlSyntax = UrlSyntax {
     place: &["host", "port"],
     mode: "sslmode",
     modes: ["disable", "require", "verify-ca", "verify-full"],
+    target: "target_session_attrs",
+    balance: "load_balance_hosts",
 };
 
 const MYSQL: UrlSyntax = UrlSyntax {
@@ -127,6 +149,8 @@ const MYSQL: UrlSyntax = UrlSyntax {
     place: &["socket"],
     mode: "ssl-mode",
     modes: ["DISABLED", "REQUIRED", "VERIFY_CA", "VERIFY_IDENTITY"],
+    target: "target-session-attrs",
+    balance: "load-balance-hosts",
 };
 
 impl ProtocolKind {
@@ -143,8 +167,8 @@ impl ProtocolKind {
     }
 
     fn options(self) -> String {
-        let UrlSyntax { mode, files, place, .. } = self.syntax();
-        [&[*mode][..], &files.map(|(name, _)| name), place].concat().join(", ")
+        let UrlSyntax { mode, files, place, target, balance, .. } = self.syntax();
+        [&[*mode][..], &files.map(|(name, _)| name), place, &[*target, *balance]].concat().join(", ")
     }
 
     fn modes(self) -> String {
@@ -179,6 +203,34 @@ impl FromStr for ServerUrl {
             .into_iter()
             .find(|protocol| protocol.syntax().schemes.contains(&scheme.as_str()))
             .ok_or(UrlError::Scheme(scheme))?;
+        match Self::of_one(text, protocol) {
+            Err(UrlError::Syntax(SqlUrlError::SeveralHosts)) => Self::of_several(text, protocol),
+            parsed => parsed,
+        }
+    }
+}
+
+impl ServerUrl {
+    /// A URL with several hosts, each with its own name and port.
+    fn of_several(text: &str, protocol: ProtocolKind) -> Result<Self, UrlError> {
+        let urls = SqlUrl::of_each_host(text, protocol.syntax().family)?;
+        if urls.len() > MAX_HOSTS {
+            return Err(UrlError::TooManyHosts(urls.len()));
+        }
+        let mut all = urls.iter().map(|url| Self::of_one(url, protocol)).collect::<Result<Vec<_>, _>>()?;
+        let addresses: Vec<ServerAddress> = all.iter().map(|url| url.address.clone()).collect();
+        if let Some((at, _)) = addresses.iter().enumerate().find(|(at, own)| addresses[..*at].contains(own)) {
+            return Err(UrlError::SameHost(addresses[at].to_string()));
+        }
+        let has_socket = addresses.iter().any(|address| matches!(address, ServerAddress::Socket(_)));
+        if has_socket && protocol == ProtocolKind::MySql {
+            return Err(UrlError::SocketAmongHosts);
+        }
+        let further = addresses.into_iter().skip(1).collect();
+        Ok(Self { further, ..all.swap_remove(0) })
+    }
+
+    fn of_one(text: &str, protocol: ProtocolKind) -> Result<Self, UrlError> {
         let url = SqlUrl::parse(text, protocol.syntax().family)?;
         if url.user.is_empty() {
             return Err(UrlError::NoUser);
@@ -196,7 +248,24 @@ impl FromStr for ServerUrl {
             SqlPlace::Socket(file) => ServerAddress::Socket(file),
         };
         let encryption = options.encryption(protocol, &address)?;
-        Ok(Self { protocol, address, user: url.user, database, encryption })
+        let (target, balance) = (options.target.unwrap_or_default(), options.balance.unwrap_or_default());
+        let (user, further) = (url.user, Vec::new());
+        Ok(Self { protocol, address, further, target, balance, user, database, encryption })
+    }
+
+    /// All hosts, in the order of the URL.
+    pub fn hosts(&self) -> impl Iterator<Item = &ServerAddress> {
+        std::iter::once(&self.address).chain(&self.further)
+    }
+
+    /// All hosts, for the log and the status.
+    pub fn label(&self) -> String {
+        self.hosts().map(ToString::to_string).collect::<Vec<_>>().join(",")
+    }
+
+    /// Whether there is a choice of hosts, or a role that they must have.
+    pub fn is_watched(&self) -> bool {
+        !self.further.is_empty() || self.target != TargetSession::Any
     }
 }
 
@@ -224,7 +293,7 @@ impl ServerUrl {
     /// Whether the server may ask for a password. Not for a unix socket or a client certificate.
     pub fn may_ask_for_password(&self) -> bool {
         let shows_certificate = matches!(&self.encryption, UpstreamEncryption::Tls { identity: Some(_), .. });
-        matches!(self.address, ServerAddress::Host { .. }) && !shows_certificate
+        self.hosts().any(|address| matches!(address, ServerAddress::Host { .. })) && !shows_certificate
     }
 
     /// The files for TLS, each with the option that names it.
@@ -244,9 +313,15 @@ impl ServerUrl {
     }
 }
 
+fn choice(option: &'static str, value: String, known: String) -> UrlError {
+    UrlError::Choice { option, value, known }
+}
+
 #[derive(Default)]
 struct UrlOptions {
     mode: Option<TlsMode>,
+    target: Option<TargetSession>,
+    balance: Option<LoadBalance>,
     files: Vec<(&'static str, FilePurpose, PathBuf)>,
 }
 
@@ -272,6 +347,16 @@ impl UrlOptions {
             twice(self.mode.is_some(), syntax.mode)?;
             let at = syntax.modes.iter().position(|mode| *mode == value);
             self.mode = Some(MODES[at.ok_or(UrlError::Mode { mode: value, protocol })?]);
+        } else if name == syntax.target {
+            twice(self.target.is_some(), syntax.target)?;
+            let known = || TargetSession::ALL.map(TargetSession::label).join(", ");
+            let target = TargetSession::from_label(&value);
+            self.target = Some(target.ok_or_else(|| choice(syntax.target, value, known()))?);
+        } else if name == syntax.balance {
+            twice(self.balance.is_some(), syntax.balance)?;
+            let balance = LoadBalance::from_label(&value);
+            let known = || "disable, random".to_owned();
+            self.balance = Some(balance.ok_or_else(|| choice(syntax.balance, value, known()))?);
         } else {
             return Err(UrlError::Option { name: name.to_owned(), protocol });
         }

@@ -138,7 +138,12 @@ fn a_url_that_protects_less_or_names_no_one_server_is_refused() {
         ("postgres://app@h/?sslmode=verify-ca", "sslmode=verify-ca does not verify the host name"),
         ("mysql://app@h/?ssl-mode=VERIFY_CA", "write ssl-ca=FILE, or ssl-mode=VERIFY_IDENTITY"),
         ("postgres://app@h/?channel_binding=require", "unknown option \"channel_binding\""),
-        ("postgres://app@h1,h2/?sslmode=disable", "several hosts"),
+        ("postgres://app@h1,h1/?sslmode=disable", "it names h1:5432 twice"),
+        ("postgres://app@h1,/?sslmode=disable", "no host"),
+        ("postgres://app@/?host=h1,h2&port=1,2,3&sslmode=disable", "2 hosts and 3 ports"),
+        ("postgres://app@h1,h2/?target_session_attrs=master", "target_session_attrs cannot be \"master\""),
+        ("mysql://app@h1,h2/?target_session_attrs=primary", "unknown option \"target_session_attrs\""),
+        ("mysql://app@h1,h2/?load-balance-hosts=yes", "load-balance-hosts cannot be \"yes\""),
         ("postgres://app@h/shop?sslmode=disable#x", "a #"),
         ("postgres://app@%2Frun%2Fpg/shop", "a unix socket has no TLS"),
         ("postgres://app@/shop?sslmode=disable", "no host"),
@@ -151,9 +156,48 @@ fn a_url_that_protects_less_or_names_no_one_server_is_refused() {
     for url in [
         "postgres://app@%2Frun%2Fpg/shop?sslmode=disable",
         "postgres://app@/shop?host=/run/pg&sslmode=disable",
+        "postgres://app@%2Frun%2Fpg,%2Frun%2Fpg2/shop?sslmode=disable&target_session_attrs=read-write",
     ] {
         let output = TestFiles::run(url, &["--check".to_owned()]);
         assert_eq!(output.status.code(), Some(0), "{url}: {}", String::from_utf8_lossy(&output.stderr));
+    }
+}
+
+/// The name of each test in the table of vulnerabilities is that of a test.
+#[test]
+fn the_tests_that_the_security_policy_names_exist() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let policy = fs::read_to_string(root.join("SECURITY.md")).expect("it is there");
+    let rows: Vec<&str> = policy.lines().filter(|line| line.starts_with("| CVE-")).collect();
+    let quoted =
+        |row: &str, mark: char| row.split(mark).skip(1).step_by(2).map(ToOwned::to_owned).collect::<Vec<_>>();
+    let names: Vec<String> = rows
+        .iter()
+        .flat_map(|row| {
+            let tests = row.rsplit(" | ").next().unwrap_or_default();
+            [quoted(tests, '"'), quoted(tests, '`')].concat()
+        })
+        .collect();
+    assert!(rows.len() >= 15 && names.len() >= 14, "{names:?}");
+    let mut directories: Vec<PathBuf> = ["sidecar/proxy/src", "sidecar/proxy/tests", "protocols/wire/tests"]
+        .map(|path| root.join(path))
+        .into();
+    let mut code = String::new();
+    while let Some(directory) = directories.pop() {
+        for entry in
+            fs::read_dir(directory).expect("a directory").map(|entry| entry.expect("an entry").path())
+        {
+            if entry.is_dir() {
+                directories.push(entry);
+            } else if entry.extension().is_some_and(|kind| kind == "rs") {
+                code += &fs::read_to_string(entry).expect("text");
+            }
+        }
+    }
+    for name in names {
+        let is_test =
+            code.contains(&format!("(\"{name}\", ")) || code.contains(&format!("#[test]\nfn {name}()"));
+        assert!(is_test, "no test has the name {name:?}");
     }
 }
 

@@ -1,9 +1,11 @@
 //! The arguments of `observe`.
 
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::str::FromStr;
 
 use ciphertoll_model::duration::Span;
+use ciphertoll_observe::is_host_name;
 use ciphertoll_record::DEFAULT_RUNS;
 use ciphertoll_wire::passive::{AccountNames, DatabaseProtocol};
 use clap::{Args, ValueEnum};
@@ -65,9 +67,12 @@ pub(crate) struct ObserveArguments {
     #[arg(long)]
     pub(crate) resolve: bool,
     /// Ask each server that was seen for what TLS hides: its certificates, and which versions, groups and weak suites it accepts.
-    /// It takes up to 19 connections without a login to each, which a server logs
+    /// It takes up to 25 connections without a login to each, which a server logs
     #[arg(long)]
     pub(crate) probe: bool,
+    /// Send this server name (SNI) to a server when it is probed: 10.0.0.5:5432=db.example.com. Default: no name is sent
+    #[arg(long, value_name = "ADDRESS:PORT=NAME", value_delimiter = ',', requires = "probe")]
+    pub(crate) server_name: Vec<ServerName>,
     /// Keep and print names of users and databases, of logins that are not encrypted; also in the record. Default: no name
     /// is kept
     #[arg(long)]
@@ -102,6 +107,30 @@ pub(crate) enum ObserveFormat {
     Json,
 }
 
+/// The name of the server that is meant at an address.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct ServerName {
+    pub(crate) server: SocketAddr,
+    pub(crate) name: String,
+}
+
+impl FromStr for ServerName {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let (address, name) = text
+            .split_once('=')
+            .ok_or_else(|| format!("\"{text}\" has no name: write 10.0.0.5:5432=db.example.com"))?;
+        let server = address
+            .parse()
+            .map_err(|_| format!("\"{address}\" is not an address with a port, such as 10.0.0.5:5432"))?;
+        if !is_host_name(name) {
+            return Err(format!("\"{name}\" is not the name of a host"));
+        }
+        Ok(Self { server, name: name.to_owned() })
+    }
+}
+
 /// A port on which servers listen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct ServerPort {
@@ -130,6 +159,17 @@ impl FromStr for ServerPort {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn server_names_belong_to_an_address() {
+        let named = ServerName { server: "[fd00::5]:5432".parse().unwrap(), name: "db.example".to_owned() };
+        assert_eq!("[fd00::5]:5432=db.example".parse(), Ok(named));
+        for wrong in
+            ["", "db.example", "10.0.0.5=db", "10.0.0.5:5432=", "10.0.0.5:5432=a b", "10.0.0.5:5432=10.0.0.5"]
+        {
+            assert!(wrong.parse::<ServerName>().is_err(), "{wrong}");
+        }
+    }
 
     #[test]
     fn ports_may_name_a_protocol() {

@@ -1,9 +1,11 @@
 //! `ciphertoll observe`: what is known of the traffic is what is printed.
 
 mod asked;
+mod callers;
 mod clients;
 mod confined;
 mod costs;
+mod flood;
 mod known;
 mod lab;
 mod names;

@@ -36,7 +36,11 @@ impl Curve {
             Group::P256 => Self::Named(Nid::X9_62_PRIME256V1),
             Group::P384 => Self::Named(Nid::SECP384R1),
             Group::P521 => Self::Named(Nid::SECP521R1),
-            Group::X25519MlKem768 | Group::SecP256r1MlKem768 | Group::MlKem768 => return None,
+            Group::X25519MlKem768
+            | Group::SecP256r1MlKem768
+            | Group::MlKem768
+            | Group::SecP384r1MlKem1024
+            | Group::MlKem1024 => return None,
         })
     }
 

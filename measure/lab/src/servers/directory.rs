@@ -164,7 +164,9 @@ impl ServerDirectory {
         };
         let groups = match groups {
             AddedGroups::None => None,
-            AddedGroups::MlKem => Some("Groups = DEFAULT:SecP256r1MLKEM768:MLKEM768\n"),
+            AddedGroups::MlKem => {
+                Some("Groups = DEFAULT:SecP256r1MLKEM768:MLKEM768:SecP384r1MLKEM1024:MLKEM1024\n")
+            }
         };
         if level.is_none() && groups.is_none() {
             return Ok(None);

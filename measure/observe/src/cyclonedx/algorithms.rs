@@ -68,10 +68,10 @@ pub(super) fn group_name(label: &str) -> &str {
         "p521" => "secp521r1",
         "x25519mlkem768" => "X25519MLKEM768",
         "secp256r1mlkem768" => "SecP256r1MLKEM768",
-        "0x11ed" => "SecP384r1MLKEM1024",
-        "0x0200" => "MLKEM512",
+        "secp384r1mlkem1024" | "0x11ed" => "SecP384r1MLKEM1024",
+        "mlkem512" | "0x0200" => "MLKEM512",
         "mlkem768" => "MLKEM768",
-        "0x0202" => "MLKEM1024",
+        "mlkem1024" | "0x0202" => "MLKEM1024",
         "0x0100" => "ffdhe2048",
         "0x0101" => "ffdhe3072",
         "0x0102" => "ffdhe4096",
@@ -355,6 +355,10 @@ mod tests {
         assert_eq!(of("x25519mlkem768"), ("X25519MLKEM768".to_owned(), "combiner", Some(3), 2));
         assert_eq!(of("mlkem768"), ("ML-KEM-768".to_owned(), "kem", Some(3), 0));
         assert_eq!(of("0x11ed"), ("SecP384r1MLKEM1024".to_owned(), "combiner", Some(5), 2));
+        // What a report calls a group depends on whether it is one of the options.
+        assert_eq!(of("secp384r1mlkem1024"), of("0x11ed"));
+        assert_eq!(of("mlkem1024"), ("ML-KEM-1024".to_owned(), "kem", Some(5), 0));
+        assert_eq!(of("mlkem512"), ("ML-KEM-512".to_owned(), "kem", Some(1), 0));
         assert_eq!(of("p256"), ("ECDHE-P-256".to_owned(), "key-agree", Some(0), 0));
         assert_eq!(of("dhe1024"), ("FFDHE-1024".to_owned(), "key-agree", Some(0), 0));
         assert_eq!(of("0xabcd"), ("group 0xabcd".to_owned(), "unknown", None, 0));

@@ -214,7 +214,8 @@ fn accepted(probe: &ServerProbe) -> Vec<BomProperty> {
     let groups = probe.groups.iter().map(|group| property("accepts-group", algorithms::group_name(group)));
     let weak = probe.weak_suite.iter().map(|suite| property("accepts-weak-suite", suite));
     let error = probe.error.iter().map(|error| property("probe-error", error));
-    versions.chain(groups).chain(weak).chain(error).collect()
+    let unknown = probe.unknown_words().map(|parts| property("probe-unknown", parts));
+    versions.chain(groups).chain(weak).chain(error).chain(unknown).collect()
 }
 
 /// `tls1.3`; `None` for what is no cryptographic protocol, or was not completed.

@@ -1,6 +1,6 @@
 //! What is said of names, and of what servers accept.
 
-use ciphertoll_observe::{FindingKind, Observation, Question, cyclonedx, first_screen};
+use ciphertoll_observe::{Certificate, FindingKind, Observation, Question, cyclonedx, first_screen};
 use serde_json::{Value, json};
 
 use crate::exchange::{WHOLE, encrypted, recording};
@@ -47,7 +47,69 @@ fn only_what_was_asked_for_is_asked() {
     let ip = server.rsplit_once(':').unwrap().0;
     assert_eq!(question(false, false), json!({ "names_of": [], "probe": [] }));
     assert_eq!(question(true, false), json!({ "names_of": [client, ip], "probe": [] }));
-    assert_eq!(question(false, true), json!({ "names_of": [], "probe": [[server, "postgres"]] }));
+    assert_eq!(
+        question(false, true),
+        json!({ "names_of": [], "probe": [{ "server": server, "protocol": "postgres" }] })
+    );
+}
+
+#[test]
+fn a_server_name_belongs_to_a_server_that_was_seen() {
+    let mut question = Question::about(&observed(), false, true);
+    let server = observed().pairs[0].server.clone();
+    assert!(question.set_server_name(server.parse().unwrap(), "db.example"));
+    assert!(!question.set_server_name("10.9.9.9:5432".parse().unwrap(), "other.example"));
+    let asked = &serde_json::to_value(&question).unwrap()["probe"];
+    assert_eq!(*asked, json!([{ "server": server, "protocol": "postgres", "server_name": "db.example" }]));
+}
+
+/// A part of the answers is one, and what is missing is not refused.
+#[test]
+fn what_a_probe_does_not_know_is_not_refused() {
+    let server = observed().pairs[0].server.clone();
+    let mut part = probe(&server);
+    part["groups"] = json!([]);
+    part["unknown"] = json!(["weak_suites", "groups"]);
+    part["unknown_because"] = json!("the server did not answer within 10 s");
+    let observation = answered(json!({ "names": {}, "probes": [part] }));
+    let screen = first_screen(&observation);
+    assert!(screen.contains("upgrade the TLS libraries of both ends"), "{screen}");
+    let line = format!(
+        "{server}: the probe does not know all weak suites and groups: the server did not answer within 10 s"
+    );
+    assert!(screen.contains(&line), "{screen}");
+    // What is known is said.
+    assert!(kinds(&observation, ANY_CLIENT).contains(&FindingKind::ObsoleteVersion));
+    let inventory = cyclonedx(&observation).unwrap();
+    assert!(inventory.contains("ciphertoll:observe:probe-unknown"), "{inventory}");
+}
+
+/// The certificate is that of the capture, and has expired since.
+#[test]
+fn a_certificate_is_judged_once_and_as_of_the_probe() {
+    let mut observation = encrypted(recording!("tls12"), WHOLE).observed(WHOLE, None);
+    let pair = &mut observation.pairs[0];
+    let certificate = pair.encryption[0].certificate.as_mut().unwrap();
+    certificate.days_left = 5;
+    let probed = Certificate { days_left: -400, ..certificate.clone() };
+    let day = certificate.not_after.clone();
+    let mut asked = probe(&pair.server);
+    asked["certificates"] = json!([probed]);
+    observation.add_answer(serde_json::from_value(json!({ "names": {}, "probes": [asked] })).unwrap());
+    let expiries: Vec<_> = observation
+        .findings
+        .iter()
+        .filter(|finding| finding.kind == FindingKind::CertificateExpires)
+        .map(|finding| (finding.client.as_str(), finding.seen.clone()))
+        .collect();
+    let expected = format!("the server's certificate expired on {day}, as of the probe");
+    assert_eq!(expiries, [(ANY_CLIENT, expected)]);
+    let inventory: Value = serde_json::from_str(&cyclonedx(&observation).unwrap()).unwrap();
+    let components = inventory["components"].as_array().unwrap().iter();
+    let certificates = components.filter(|component| {
+        component["bom-ref"].as_str().is_some_and(|reference| reference.starts_with("certificate/"))
+    });
+    assert_eq!(certificates.count(), 1, "{inventory:#}");
 }
 
 #[test]

@@ -1,14 +1,19 @@
 //! Floods, which must leave real connections counted.
 
 use ciphertoll_wire::passive::ConnectionSide;
+use ciphertoll_wire::tls::{NamedGroup, ProbeHello};
 
 use ConnectionSide::{Client, Server};
 
-use crate::exchange::{Exchange, WHOLE, encrypted, finish, flights, plain, recording, watch_frame};
+use crate::exchange::{
+    Exchange, WHOLE, encrypted, finish, flights, observed_all, only_pair, plain, recording, watch_frame,
+};
 use crate::packets::{ACK, SYN};
 
 /// More than are followed at a time.
 const FLOOD: u32 = 102_000;
+/// A client that is none of the flood.
+const LATE: u32 = 65_500 << 8;
 
 /// The first frames of a connection; `client` is in the addresses and ports of the others.
 fn flood_of(exchange: &Exchange, client: u32) -> Vec<Vec<u8>> {
@@ -23,7 +28,7 @@ fn flood_of(exchange: &Exchange, client: u32) -> Vec<Vec<u8>> {
     frames
 }
 
-/// Begins a real connection, floods, and ends it.
+/// Begins a real connection, floods, and ends it. Behind the flood, another client comes.
 fn survives(flood: &Exchange) {
     let real = plain();
     let mut watch = real.watch();
@@ -37,18 +42,24 @@ fn survives(flood: &Exchange) {
         frame(&mut watch, data);
     }
     for client in 0..FLOOD {
-        for data in flood_of(flood, client) {
+        // More addresses than pairs are told apart.
+        for data in flood_of(flood, ((client % 65_000) << 8) | (client / 65_000)) {
             frame(&mut watch, &data);
         }
     }
     for data in end {
         frame(&mut watch, data);
     }
+    for data in flood_of(&plain(), LATE) {
+        frame(&mut watch, &data);
+    }
     let observation = finish(watch);
     assert!(observation.evicted > 0);
     let is_real = |queries: &ciphertoll_observe::Queries| queries.max == 2;
-    let found = observation.pairs.iter().find(|pair| pair.queries.as_ref().is_some_and(is_real));
-    assert_eq!(found.map(|pair| &pair.client[..]), Some("10.0.0.1"));
+    let real = observation.pairs.iter().filter(|pair| pair.queries.as_ref().is_some_and(is_real));
+    let mut found: Vec<_> = real.map(|pair| (&pair.client[..], pair.connections.sessions)).collect();
+    found.sort_unstable();
+    assert_eq!(found, [("10.0.0.1", 1), ("10.255.220.1", 1)]);
 }
 
 #[test]
@@ -82,6 +93,29 @@ fn clients_of_a_flood_of_syns_are_no_pairs_without_end() {
     let observation = finish(watch);
     assert!(observation.pairs.len() <= 10_000, "{}", observation.pairs.len());
     assert!(observation.uncounted + observation.evicted > 90_000);
+}
+
+/// A client may offer whatever it likes: what is kept of it is bounded, and every connection is counted.
+#[test]
+fn a_client_with_ever_new_offers_has_few_kinds_of_encryption() {
+    const CONNECTIONS: u16 = 300;
+    let connection = |offer: u16| {
+        let mut exchange = Exchange { client: u32::from(offer) % 200, ..Exchange::default() };
+        let mut hello = Vec::new();
+        ProbeHello::Groups(&[NamedGroup(offer)]).encode([0; 32], None, &mut hello);
+        exchange.segment(Client, SYN, b"");
+        exchange.segment(Server, SYN | ACK, b"");
+        exchange.send(Client, &hello);
+        exchange.close(Client);
+        exchange
+    };
+    let exchanges: Vec<_> = (0..CONNECTIONS).map(connection).collect();
+    let pair = only_pair(observed_all(&exchanges));
+    let connections: u64 = pair.encryption.iter().map(|kind| kind.connections).sum();
+    assert_eq!((connections, pair.connections.begun), (u64::from(CONNECTIONS), u64::from(CONNECTIONS)));
+    assert_eq!(pair.encryption.len(), 101);
+    let rest = &pair.encryption[0];
+    assert_eq!((rest.connections, rest.offered_groups.len()), (200, 0));
 }
 
 #[test]

@@ -5,7 +5,7 @@ use ciphertoll_observe::{AddressLabels, Observation, ObservedFinding};
 use super::measured::figures;
 use super::page::{self, SCRIPT, SCRIPT_SHA256};
 use super::part::{PagePart, flowing, paragraph, said};
-use super::table::scrolling;
+use super::table::{scrolling, wrapping};
 use crate::chart;
 use crate::markup::Element;
 use crate::observed::words::{headline, limits, place, rest, title, tone};
@@ -46,7 +46,7 @@ fn answer(observation: &Observation) -> Element {
     let Section { table, notes, .. } = pairs::section(observation, MOST_ROWS);
     if let Some(table) = table {
         let caption = "Connections of each pair of a client and a server: median over 95th percentile";
-        section = section.child(scrolling(&table, caption));
+        section = section.child(wrapping(&table, caption));
     }
     section = section.children(findings(observation));
     let notes: Vec<_> = notes.into_iter().chain(limits(observation)).collect();

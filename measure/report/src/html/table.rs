@@ -6,8 +6,17 @@ use crate::view::{Column, ColumnKind, Table, TableEntry, Tone};
 
 /// A table that scrolls on narrow pages.
 pub(super) fn scrolling(table: &Table, caption: &str) -> Element {
+    scrolling_as("scroll", table, caption)
+}
+
+/// The same with wrapped names, for a table of many columns.
+pub(super) fn wrapping(table: &Table, caption: &str) -> Element {
+    scrolling_as("scroll wrapping", table, caption)
+}
+
+fn scrolling_as(class: &str, table: &Table, caption: &str) -> Element {
     Element::new("div")
-        .class("scroll")
+        .class(class)
         .with("tabindex", "0")
         .with("role", "region")
         .with("aria-label", format!("Table: {caption}"))

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use ciphertoll_model::Metric;
 use ciphertoll_observe::{
     AddressLabels, Certificate, ClientProcess, Encryption, EncryptionKind, Observation, ObservedUser, Pair,
-    Queries, ServerProbe,
+    ProbePart, Queries, ServerProbe,
 };
 
 use super::pairs::time;
@@ -98,18 +98,34 @@ fn kind(encryption: &Encryption) -> String {
     }
 }
 
-/// The certificates that servers showed, and which did.
+/// Which servers showed a certificate, and how long it is valid.
+struct Shown<'a> {
+    servers: BTreeSet<&'a str>,
+    days_left: i64,
+    is_probed: bool,
+}
+
+/// The certificates that servers showed, and which did. One that was seen and is shown to the probe, too, is one.
 pub(crate) fn certificates(observation: &Observation, most: usize) -> Option<Section> {
-    let mut seen: BTreeMap<&Certificate, BTreeSet<&str>> = BTreeMap::new();
+    let mut seen: BTreeMap<Certificate, Shown<'_>> = BTreeMap::new();
     let labels = AddressLabels::of(observation);
+    let mut add = |certificate: &Certificate, server, is_probed| {
+        let key = Certificate { days_left: 0, ..certificate.clone() };
+        let days_left = certificate.days_left;
+        let shown = seen.entry(key).or_insert(Shown { servers: BTreeSet::new(), days_left, is_probed });
+        shown.servers.insert(server);
+        if is_probed {
+            (shown.days_left, shown.is_probed) = (days_left, true);
+        }
+    };
     for pair in &observation.pairs {
         for certificate in pair.encryption.iter().filter_map(|encryption| encryption.certificate.as_ref()) {
-            seen.entry(certificate).or_default().insert(labels.label(&pair.server));
+            add(certificate, labels.label(&pair.server), false);
         }
     }
     for probe in &observation.probes {
         for certificate in &probe.certificates {
-            seen.entry(certificate).or_default().insert(labels.label(&probe.server));
+            add(certificate, labels.label(&probe.server), true);
         }
     }
     let headings = [
@@ -119,10 +135,11 @@ pub(crate) fn certificates(observation: &Observation, most: usize) -> Option<Sec
         (ColumnKind::Text, "valid until"),
         (ColumnKind::Level, "days left"),
     ];
-    let row = |(certificate, servers): (&Certificate, BTreeSet<&str>)| {
-        let servers: Vec<_> = servers.into_iter().collect();
+    let row = |(certificate, shown): (Certificate, Shown<'_>)| {
+        let servers: Vec<_> = shown.servers.into_iter().collect();
         let texts = [&servers.join(", "), &certificate.issuer, &certificate.key, &certificate.not_after];
-        let days = TableEntry::text(certificate.days_left.to_string());
+        let as_of = if shown.is_probed { " at the probe" } else { "" };
+        let days = TableEntry::text(format!("{}{as_of}", shown.days_left));
         let entries = texts.into_iter().map(|text| TableEntry::text(clean(text))).chain([days]);
         (clean(&certificate.subject), entries.collect())
     };
@@ -147,18 +164,27 @@ pub(crate) fn accepted(observation: &Observation, most: usize) -> Option<Section
         let versions: Vec<_> = probe.versions.iter().map(|accepted| accepted.version.as_str()).collect();
         let versions = match &probe.error {
             Some(error) => clean(error),
-            None if versions.is_empty() => "no TLS".to_owned(),
-            None => clean(&versions.join(", ").replace("tls", "TLS ")),
+            None if versions.is_empty() && probe.unknown.is_empty() => "no TLS".to_owned(),
+            None => known(probe, ProbePart::OlderVersions, &versions.join(", ").replace("tls", "TLS ")),
         };
-        let optional = |text: &str| match text {
-            "" => TableEntry::absent(),
-            text => TableEntry::text(clean(text)),
+        let optional = |part, text: &str| match known(probe, part, text) {
+            text if text.is_empty() => TableEntry::absent(),
+            text => TableEntry::text(text),
         };
-        let groups = optional(&probe.groups.join(", "));
-        let weak = optional(probe.weak_suite.as_deref().unwrap_or_default());
+        let groups = optional(ProbePart::Groups, &probe.groups.join(", "));
+        let weak = optional(ProbePart::WeakSuites, probe.weak_suite.as_deref().unwrap_or_default());
         (clean(labels.label(&probe.server)), vec![TableEntry::text(versions), groups, weak])
     };
     section("What servers accept", &headings, observation.probes.iter().map(row).collect(), most)
+}
+
+/// What a probe knows, and whether there may be more.
+fn known(probe: &ServerProbe, part: ProbePart, text: &str) -> String {
+    match text {
+        text if !probe.unknown.contains(&part) => clean(text),
+        "" => "not known".to_owned(),
+        text => format!("{}, others not known", clean(text)),
+    }
 }
 
 /// The phases of a connect, for pairs that connected.

@@ -81,17 +81,23 @@ fn laid_out(run: &Run, width: u32) -> Option<(u32, u32)> {
 }
 
 pub(crate) fn page_laid_out(page: &str, width: u32) -> Option<(u32, u32)> {
+    let title = evaluated(page, width, "page.scrollWidth + ' ' + page.scrollHeight")?;
+    let (width, height) = title.split_once(' ').expect("the script ran");
+    Some((width.parse().expect("a width"), height.parse().expect("a height")))
+}
+
+/// The value of an expression about `page`, the root of a page in a window of this width, px.
+pub(crate) fn evaluated(page: &str, width: u32, expression: &str) -> Option<String> {
     let page = page.replace('&', "&amp;").replace('"', "&quot;");
     let frame = format!(
         "<!DOCTYPE html><title>-</title><iframe style=\"width: {width}px; height: 600px; border: 0\" srcdoc=\"{page}\">\
          </iframe><script>const frame = document.querySelector('iframe'); frame.onload = () => {{ \
          const page = frame.contentDocument.documentElement; \
-         document.title = page.scrollWidth + ' ' + page.scrollHeight; }};</script>"
+         document.title = {expression}; }};</script>"
     );
     let dom = seen_page(&frame)?.dom;
     let title = dom.split_once("<title>").expect("a page has a title").1.split('<').next()?;
-    let (width, height) = title.split_once(' ').expect("the script ran");
-    Some((width.parse().expect("a width"), height.parse().expect("a height")))
+    Some(title.to_owned())
 }
 
 #[test]

@@ -3,9 +3,9 @@
 use ciphertoll_observe::Observation;
 use ciphertoll_report::{observation_csv, observation_html, observation_markdown, observation_schema};
 use proptest::prelude::*;
-use serde_json::Value;
+use serde_json::{Value, json};
 
-use crate::browser::{page_laid_out, seen_page};
+use crate::browser::{evaluated, page_laid_out, seen_page};
 use crate::hostile::{sample, text, with_text};
 use crate::schema::{fault, golden};
 
@@ -75,6 +75,33 @@ fn the_page_of_an_observation_fits_a_phone() {
         let Some((width, _)) = page_laid_out(&observation_html(&observation), 390) else { return };
         assert!(width <= 390, "{width}");
     }
+}
+
+/// With all columns, and addresses that are as long as addresses may be.
+#[test]
+fn the_table_of_connections_fits_a_desktop() {
+    let mut observation = sample();
+    for pair in &mut observation.pairs {
+        pair.client = "2001:0db8:85a3:1234:5678:8a2e:0370:7334".to_owned();
+        pair.server_name = Some("orders-primary.databases.eu-west.example.com".to_owned());
+        pair.connections.began_before = 12_345_678;
+        let estimate = json!({ "value": 0.875, "low": -0.0123, "high": 12.5 });
+        let cost = json!({
+            "run": "20261121T000000Z-calibrate-aaaa", "paths": [], "unknown_share": 0.0, "without_began_before": 0,
+            "missing": [], "cores": estimate, "sidecar": { "cores": estimate, "connect_ms": estimate },
+        });
+        pair.cost = Some(serde_json::from_value(cost).expect("a cost"));
+    }
+    let page = observation_html(&observation);
+    for heading in ["began", "cost", "sidecar saves", "failed"] {
+        assert!(page.replace('\u{a0}', " ").contains(heading), "{heading}");
+    }
+    let widths =
+        "['clientWidth', 'scrollWidth'].map(name => page.querySelector('.answer .scroll')[name]).join(' ')";
+    let Some(widths) = evaluated(&page, 1280, widths) else { return };
+    let (shown, whole) = widths.split_once(' ').expect("two numbers");
+    let [shown, whole] = [shown, whole].map(|width| width.parse::<u32>().expect("a width"));
+    assert!(whole <= shown && shown > 800, "{whole} of {shown}");
 }
 
 #[test]

@@ -261,6 +261,7 @@ fn rustls_negotiates_ml_kem() {
         (Group::X25519MlKem768, kx_group::X25519MLKEM768),
         (Group::SecP256r1MlKem768, kx_group::SECP256R1MLKEM768),
         (Group::MlKem768, kx_group::MLKEM768),
+        (Group::MlKem1024, kx_group::MLKEM1024),
         (Group::P256, kx_group::SECP256R1),
     ] {
         let mut settings = settings.clone();
@@ -270,6 +271,7 @@ fn rustls_negotiates_ml_kem() {
         assert_eq!(crossed.negotiated.unused_shares, []);
         assert!(!crossed.negotiated.hello_retry);
     }
+    assert!(!has_group(TlsLibrary::Rustls, Group::SecP384r1MlKem1024), "then the settings may name it");
 }
 
 #[test]

@@ -21,6 +21,7 @@ fn expect_end(driver: Driver, error: &Error) {
             matches!(source.kind(), io::ErrorKind::ConnectionReset | io::ErrorKind::BrokenPipe)
         }
         Error::Unresolved { .. }
+        | Error::NoPassword { .. }
         | Error::TimedOut { .. }
         | Error::OtherProtocol { .. }
         | Error::Tls(_)

@@ -2,14 +2,15 @@
 
 use std::io::{Read, Write as _};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::ops::RangeInclusive;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-use ciphertoll_net::{AcceptedTls, Error, MAX_PROBE_CONNECTIONS, Probed, probe};
+use ciphertoll_net::{AcceptedTls, Error, MAX_PROBE_CONNECTIONS, ProbePart, ProbeTarget, Probed, probe};
 use ciphertoll_wire::passive::DatabaseProtocol;
-use openssl::ssl::{SslAcceptor, SslOptions, SslVersion};
+use openssl::ssl::{NameType, SniError, SslAcceptor, SslOptions, SslVersion};
 
 use crate::certificates::{Authority, Key, ServerTls};
 use crate::drivers::TIME_LIMIT;
@@ -50,7 +51,12 @@ impl Answering {
     }
 
     fn probe(self, protocol: DatabaseProtocol, limit: Duration) -> Result<Probed, Error> {
-        let probed = probe(self.address, protocol, limit);
+        let target = ProbeTarget { address: self.address, protocol, server_name: None };
+        self.probe_as(target, limit..=limit)
+    }
+
+    fn probe_as(self, target: ProbeTarget<'_>, limits: RangeInclusive<Duration>) -> Result<Probed, Error> {
+        let probed = probe(target, limits);
         self.is_stopped.store(true, Ordering::SeqCst);
         drop(TcpStream::connect(self.address).unwrap());
         let connections = self.thread.join().unwrap();
@@ -63,7 +69,7 @@ fn accepted(acceptor: SslAcceptor) -> AcceptedTls {
     let certificate = acceptor.context().certificate().unwrap().to_der().unwrap();
     let probed = Answering::tls(acceptor).probe(DatabaseProtocol::MongoDb, TIME_LIMIT);
     let Ok(Probed::Tls(accepted)) = probed else { panic!("{probed:?}") };
-    assert_eq!(accepted.chain, [certificate]);
+    assert_eq!((&accepted.chain[..], &accepted.unknown[..]), (&[certificate][..], &[][..]));
     accepted
 }
 
@@ -148,7 +154,7 @@ fn tls_follows_the_request_of_the_protocol() {
 fn what_is_no_such_server_is_an_error() {
     let closing = Answering::start(drop);
     let error = closing.probe(DatabaseProtocol::MongoDb, TIME_LIMIT).unwrap_err();
-    assert!(matches!(error, Error::Tls(_)), "{error}");
+    assert!(matches!(&error, Error::Tls(why) if why.contains("ended the connection")), "{error}");
     let http = Answering::start(|mut stream| {
         let _ = stream.write_all(b"HTTP/1.1 400 Bad Request\r\n\r\n");
     });
@@ -185,4 +191,98 @@ fn a_silent_server_is_given_up() {
     });
     let error = silent.probe(DatabaseProtocol::MongoDb, LIMIT).unwrap_err();
     assert!(matches!(error, Error::TimedOut { .. }), "{error}");
+}
+
+/// How many connections are answered by TLS: the others end at once.
+fn limited(is_answered: impl Fn(usize) -> bool + Send + 'static) -> AcceptedTls {
+    let authority = Authority::new();
+    let acceptor = authority.acceptor(ServerTls { groups: "X25519:P-384", ..ServerTls::default() });
+    let connections = AtomicUsize::new(0);
+    let server = Answering::start(move |stream| {
+        if is_answered(connections.fetch_add(1, Ordering::SeqCst)) {
+            drop(acceptor.accept(stream).map(|mut tls| tls.read(&mut [0])));
+        }
+    });
+    let probed = server.probe(DatabaseProtocol::MongoDb, TIME_LIMIT);
+    let Ok(Probed::Tls(accepted)) = probed else { panic!("{probed:?}") };
+    accepted
+}
+
+#[test]
+fn what_a_limit_on_connections_hides_is_not_refused() {
+    // The certificate, TLS 1.2, and that TLS 1.1 is refused.
+    let found = limited(|number| number < 3);
+    assert_eq!((versions(&found), found.chain.len()), (vec![TLS_1_3, TLS_1_2], 1));
+    assert_eq!(found.groups, []);
+    assert_eq!(found.unknown, [ProbePart::WeakSuites, ProbePart::Groups]);
+    assert!(found.reason.as_deref().is_some_and(|why| why.contains("ended the connection")), "{found:?}");
+    let found = limited(|number| number < 1);
+    assert_eq!(versions(&found), [TLS_1_3]);
+    assert_eq!(found.unknown, [ProbePart::OlderVersions, ProbePart::WeakSuites, ProbePart::Groups]);
+}
+
+#[test]
+fn a_connection_that_ends_is_tried_again() {
+    let found = limited(|number| !matches!(number, 0 | 3));
+    assert_eq!((versions(&found), found.chain.len()), (vec![TLS_1_3, TLS_1_2], 1));
+    assert_eq!((groups(&found), &found.unknown[..]), (vec![0x0018, 0x001d], &[][..]));
+}
+
+/// As some servers refuse what they do not accept: without an alert.
+#[test]
+fn a_server_that_ends_what_it_refuses_has_refused_it() {
+    let authority = Authority::new();
+    let only = ServerTls { only: Some(SslVersion::TLS1_3), groups: "P-256", ..ServerTls::default() };
+    let acceptor = authority.acceptor(only);
+    let server = Answering::start(move |stream| {
+        let mut hello = [0; 2_000];
+        let length = stream.peek(&mut hello).unwrap();
+        // The extension `supported_versions`.
+        let offers_tls_1_3 = hello[..length].windows(3).any(|part| part == [0, 43, 0]);
+        if offers_tls_1_3 {
+            drop(acceptor.accept(stream).map(|mut tls| tls.read(&mut [0])));
+        }
+    });
+    let probed = server.probe(DatabaseProtocol::MongoDb, TIME_LIMIT);
+    let Ok(Probed::Tls(found)) = probed else { panic!("{probed:?}") };
+    assert_eq!((versions(&found), groups(&found)), (vec![TLS_1_3], vec![0x0017]));
+    assert_eq!(found.unknown, []);
+}
+
+#[test]
+fn what_was_found_is_kept_when_time_is_over() {
+    const LIMIT: Duration = Duration::from_secs(2);
+    let authority = Authority::new();
+    let acceptor = authority.acceptor(ServerTls::default());
+    let connections = AtomicUsize::new(0);
+    let server = Answering::start(move |mut stream| {
+        if connections.fetch_add(1, Ordering::SeqCst) < 2 {
+            drop(acceptor.accept(stream).map(|mut tls| tls.read(&mut [0])));
+        } else {
+            let _ = stream.read_to_end(&mut Vec::new());
+        }
+    });
+    let Probed::Tls(found) = server.probe(DatabaseProtocol::MongoDb, LIMIT).unwrap() else { panic!() };
+    assert_eq!((versions(&found), found.chain.len()), (vec![TLS_1_3, TLS_1_2], 1));
+    assert_eq!(found.unknown, [ProbePart::OlderVersions, ProbePart::WeakSuites, ProbePart::Groups]);
+}
+
+#[test]
+fn the_server_name_is_sent_in_every_hello() {
+    let authority = Authority::new();
+    let mut builder = authority.acceptor_builder(ServerTls::default());
+    builder.set_servername_callback(|ssl, _| match ssl.servername(NameType::HOST_NAME) {
+        Some("db.example") => Ok(()),
+        _ => Err(SniError::ALERT_FATAL),
+    });
+    let server = Answering::tls(builder.build());
+    let target = ProbeTarget {
+        address: server.address,
+        protocol: DatabaseProtocol::MongoDb,
+        server_name: Some("db.example"),
+    };
+    let probed = server.probe_as(target, TIME_LIMIT..=TIME_LIMIT).unwrap();
+    let Probed::Tls(found) = probed else { panic!() };
+    assert_eq!((versions(&found), found.chain.len()), (vec![TLS_1_3, TLS_1_2], 1));
+    assert!(!found.groups.is_empty());
 }

@@ -152,6 +152,9 @@ impl From<scram::Error> for Error {
             }
             scram::Error::Crypto { operation } => Self::Crypto { operation },
             scram::Error::WrongProof => protocol("a wrong proof"),
+            scram::Error::OtherVerifier => {
+                protocol("another salt, or other iterations, than in an earlier proof")
+            }
             scram::Error::BindingMismatch => protocol("another channel binding"),
         }
     }

@@ -134,7 +134,8 @@ impl MongoDbMachine {
 
     fn reply(&mut self, operation: Option<u32>, body: &[u8], events: &mut dyn FnMut(Event)) -> AfterMessage {
         let known = [OP_MSG.cast_unsigned(), OP_COMPRESSED.cast_unsigned(), OP_REPLY];
-        if !operation.is_some_and(|number| known.contains(&number)) {
+        // Servers do not speak first.
+        if self.phase == MongoDbPhase::First || !operation.is_some_and(|number| known.contains(&number)) {
             return AfterMessage::Lost;
         }
         let awaited = self.awaited.take();

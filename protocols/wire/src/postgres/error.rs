@@ -142,6 +142,12 @@ impl From<scram::Error> for Error {
             }
             scram::Error::Crypto { operation } => Self::Crypto { operation },
             scram::Error::WrongProof => Self::Protocol { message: "SCRAM message", reason: "a wrong proof" },
+            // What the server would have said to a client with the former password.
+            scram::Error::OtherVerifier => Self::Server {
+                severity: Severity::Fatal,
+                sqlstate: "28P01".to_owned(),
+                message: "the password has been changed on the server: log in again".to_owned(),
+            },
             scram::Error::BindingMismatch => {
                 Self::Protocol { message: "SCRAM message", reason: "another channel binding" }
             }

@@ -12,7 +12,17 @@ use crate::scram::{
 /// keeps them until the password changes. Shared by all logins with that password, on any thread.
 pub struct KeyCache {
     max_iterations: u32,
+    origin: KeyOrigin,
     entry: Mutex<Option<CachedKeys>>,
+}
+
+/// Where the keys come from.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum KeyOrigin {
+    /// They are derived from a password.
+    Password,
+    /// From a client's proof: there is no password to derive others from.
+    Proof,
 }
 
 struct CachedKeys {
@@ -35,7 +45,19 @@ impl KeyCache {
 
     /// An empty cache. `max_iterations` limits what a server may request.
     pub fn with_max_iterations(max_iterations: u32) -> Self {
-        Self { max_iterations, entry: Mutex::new(None) }
+        Self { max_iterations, origin: KeyOrigin::Password, entry: Mutex::new(None) }
+    }
+
+    /// The keys of a client's proof, for this salt and number of iterations and no others.
+    pub(crate) fn fixed(digest: Digest, salt: Vec<u8>, iterations: u32, keys: ScramKeys) -> Self {
+        let entry = Mutex::new(Some(CachedKeys { digest, salt, iterations, keys }));
+        // Others cost nothing: they are refused.
+        Self { max_iterations: MAX_ITERATIONS, origin: KeyOrigin::Proof, entry }
+    }
+
+    /// Whether there is a password to derive keys from, or to send.
+    pub(crate) fn has_password(&self) -> bool {
+        self.origin == KeyOrigin::Password
     }
 
     /// The most iterations that a server may request.
@@ -67,6 +89,9 @@ impl KeyCache {
     ) -> Result<ScramKeys, Error> {
         if let Some(keys) = self.known(digest, salt, iterations) {
             return Ok(keys);
+        }
+        if !self.has_password() {
+            return Err(Error::OtherVerifier);
         }
         let keys = ScramKeys::derive(digest, password, salt, iterations)?;
         *self.entry() = Some(CachedKeys { digest, salt: salt.to_vec(), iterations, keys: keys.clone() });

@@ -27,6 +27,9 @@ pub enum Error {
     /// The server requests so few iterations that an eavesdropper could find the password.
     #[error("the server requests {iterations} iterations; the minimum is {limit}")]
     IterationsTooFew { iterations: u32, limit: u32 },
+    /// The keys are those of a client's proof, and the server has another verifier now.
+    #[error("the server's salt or iterations are not those with which the client proved its password")]
+    OtherVerifier,
     /// A text is not a verifier.
     #[error("not a SCRAM-SHA-256 verifier: {reason}")]
     InvalidVerifier { reason: &'static str },

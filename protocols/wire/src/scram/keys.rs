@@ -90,6 +90,11 @@ impl ScramKeys {
         })
     }
 
+    /// Keys that were not derived here.
+    pub(crate) fn of(client: Zeroizing<ScramKey>, server: ScramKey) -> Self {
+        Self { client, server: Zeroizing::new(server) }
+    }
+
     /// `StoredKey`: verifies proofs.
     pub(crate) fn stored(&self) -> ScramKey {
         hash(&self.client)
@@ -136,15 +141,15 @@ impl HmacKey {
     }
 }
 
-/// Whether a proof was computed from the password of `stored_key`, whose HMAC key is `proof_key`.
-pub(crate) fn proves(
+/// The `ClientKey` of a proof, if that was computed from the password of `stored_key`, whose HMAC key is `proof_key`.
+pub(crate) fn proven(
     stored_key: &ScramKey,
     proof_key: &HmacKey,
     auth_message: &[u8],
     proof: &ScramKey,
-) -> bool {
+) -> Option<Zeroizing<ScramKey>> {
     let client_key = Zeroizing::new(xor(proof, &proof_key.mac(auth_message)));
-    equal(&hash(&client_key), stored_key)
+    equal(&hash(&client_key), stored_key).then_some(client_key)
 }
 
 /// Compares in constant time.

@@ -2,7 +2,10 @@
 
 use std::borrow::Cow;
 
+use zeroize::Zeroizing;
+
 use crate::scram::{
+    cache::KeyCache,
     digest::Digest,
     error::Error,
     keys::{self, ScramKey},
@@ -110,6 +113,17 @@ impl ServerFirst {
 
     /// Verifies the client's final message. Returns the server's final message if the proof is right.
     pub fn judge(self, client_final: &[u8]) -> Result<Vec<u8>, Error> {
+        Ok(self.verified(client_final)?.0)
+    }
+
+    /// The same, with the keys that the proof reveals: they suffice to log in to a server that has the same verifier.
+    pub fn judge_with_keys(self, client_final: &[u8]) -> Result<(Vec<u8>, KeyCache), Error> {
+        let verifier = self.verifier.clone();
+        let (message, client_key) = self.verified(client_final)?;
+        Ok((message, verifier.cached_keys(client_key)))
+    }
+
+    fn verified(self, client_final: &[u8]) -> Result<(Vec<u8>, Zeroizing<ScramKey>), Error> {
         let mut attributes = Attributes::new(client_final, "final message")?;
         let whole = attributes.rest();
         let without_proof = whole.rsplit_once(",p=").map_or(whole, |(before, _)| before);
@@ -122,15 +136,13 @@ impl ServerFirst {
         let proof = proof(&mut attributes, self.verifier.digest())?;
         let Self { verifier, mut auth_message, .. } = self;
         auth_message.extend([",", without_proof]);
-        if !verifier.accepts(auth_message.as_bytes(), &proof) {
-            return Err(Error::WrongProof);
-        }
+        let client_key = verifier.proven(auth_message.as_bytes(), &proof).ok_or(Error::WrongProof)?;
         let signature = verifier.signature(auth_message.as_bytes());
         let mut message = auth_message;
         message.clear();
         message.push_str("v=");
         push_base64(&mut message, &signature);
-        Ok(message.into_bytes())
+        Ok((message.into_bytes(), client_key))
     }
 }
 

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use zeroize::{Zeroize, Zeroizing};
 
 use crate::scram::{
+    cache::KeyCache,
     digest::Digest,
     error::Error,
     keys::{self, HmacKey, MAX_ITERATIONS, ScramKey, ScramKeys},
@@ -108,8 +109,15 @@ impl Verifier {
         &self.0.challenge
     }
 
-    pub(crate) fn accepts(&self, auth_message: &[u8], proof: &ScramKey) -> bool {
-        keys::proves(&self.0.stored_key, &self.0.proof_key, auth_message, proof)
+    /// The `ClientKey` that a right proof reveals.
+    pub(crate) fn proven(&self, auth_message: &[u8], proof: &ScramKey) -> Option<Zeroizing<ScramKey>> {
+        keys::proven(&self.0.stored_key, &self.0.proof_key, auth_message, proof)
+    }
+
+    /// The keys of a login to a server with the same verifier, from the `ClientKey` that a proof has revealed.
+    pub(crate) fn cached_keys(&self, client_key: Zeroizing<ScramKey>) -> KeyCache {
+        let keys = ScramKeys::of(client_key, self.0.server_key);
+        KeyCache::fixed(self.digest(), self.0.salt.clone(), self.0.iterations, keys)
     }
 
     /// `ServerSignature`.

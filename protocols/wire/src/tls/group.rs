@@ -61,8 +61,6 @@ impl NamedGroup {
             0x0104 => "ffdhe8192",
             0x0200 => "mlkem512",
             0x0201 => "mlkem768",
-            0x0202 => "mlkem1024",
-            0x11ed => "secp384r1mlkem1024",
             0x11ee => "curvesm2mlkem768",
             0x6399 => "x25519kyber768draft00",
             0x639a => "secp256r1kyber768draft00",

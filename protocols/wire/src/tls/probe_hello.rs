@@ -1,6 +1,8 @@
 //! A ClientHello that only asks what a server selects. No key is computed for it, so that the handshake cannot go on.
 
-use crate::tls::extensions::{KEY_SHARE, SIGNATURE_ALGORITHMS, SUPPORTED_GROUPS, SUPPORTED_VERSIONS};
+use crate::tls::extensions::{
+    KEY_SHARE, SERVER_NAME, SIGNATURE_ALGORITHMS, SUPPORTED_GROUPS, SUPPORTED_VERSIONS,
+};
 use crate::tls::group::NamedGroup;
 use crate::tls::handshake::{ClientAuthentication, Stage};
 use crate::tls::handshake_observer::HandshakeObserver;
@@ -33,6 +35,8 @@ const SIGNATURES: [u16; 18] = [
     0x0403, 0x0503, 0x0603, 0x0807, 0x0808, 0x0804, 0x0805, 0x0806, 0x0809, 0x080a, 0x080b, 0x0904, 0x0905,
     0x0906, 0x0401, 0x0501, 0x0601, 0x0201,
 ];
+/// The type of a server name.
+const HOST_NAME: u8 = 0;
 const EC_POINT_FORMATS: u16 = 11;
 const EXTENDED_MASTER_SECRET: u16 = 23;
 
@@ -49,8 +53,9 @@ pub enum ProbeHello<'a> {
 }
 
 impl ProbeHello<'_> {
-    /// Appends the hello, in one record. `random` also makes the session ID, which middleboxes expect.
-    pub fn encode(self, random: [u8; 32], out: &mut Vec<u8>) {
+    /// Appends the hello, in one record. `random` also makes the session ID, which middleboxes expect. `server_name` says which
+    /// server is meant, if several have one address (RFC 6066, 3).
+    pub fn encode(self, random: [u8; 32], server_name: Option<&str>, out: &mut Vec<u8>) {
         let mut hello = Vec::new();
         let version = match self {
             Self::UpTo(version) => version,
@@ -63,7 +68,7 @@ impl ProbeHello<'_> {
         list(&mut hello, &numbers(self.suites()));
         // No compression.
         short_list(&mut hello, &[0]);
-        list(&mut hello, &self.extensions());
+        list(&mut hello, &self.extensions(server_name));
         let mut message = vec![CLIENT_HELLO, 0];
         list(&mut message, &hello);
         out.push(HANDSHAKE);
@@ -79,10 +84,17 @@ impl ProbeHello<'_> {
         }
     }
 
-    fn extensions(self) -> Vec<u8> {
+    fn extensions(self, server_name: Option<&str>) -> Vec<u8> {
         const CURVES: [NamedGroup; 4] =
             [NamedGroup(0x001d), NamedGroup(0x0017), NamedGroup(0x0018), NamedGroup(0x0019)];
         let mut extensions = Vec::new();
+        if let Some(name) = server_name {
+            add(&mut extensions, SERVER_NAME, |content| {
+                let mut host = vec![HOST_NAME];
+                list(&mut host, name.as_bytes());
+                list(content, &host);
+            });
+        }
         let groups = match self {
             Self::Groups(groups) => groups,
             Self::UpTo(_) | Self::WeakSuites => &CURVES,
@@ -144,6 +156,15 @@ impl ProbeAnswer {
         handshake.alert.is_some() || handshake.stage == Stage::NotTls || self.accepted().is_some()
     }
 
+    /// Whether the server has sent nothing that answers the hello.
+    #[must_use]
+    pub fn is_silent(&self) -> bool {
+        let handshake = self.handshake.handshake();
+        handshake.alert.is_none()
+            && handshake.stage != Stage::NotTls
+            && self.flight.flight().version.is_none()
+    }
+
     /// What was selected. Up to TLS 1.2 a server may still fail behind its ServerHello, for example because it cannot sign: its
     /// answer counts with its last message, or a request for a certificate.
     #[must_use]
@@ -189,7 +210,7 @@ mod tests {
 
     fn offer(hello: ProbeHello<'_>) -> (Vec<u8>, ClientOffer) {
         let mut bytes = Vec::new();
-        hello.encode([7; 32], &mut bytes);
+        hello.encode([7; 32], None, &mut bytes);
         let mut observer = HandshakeObserver::new();
         observer.client(&bytes, &mut |_| ());
         assert_eq!(observer.handshake().stage, Stage::AwaitServerHello);
@@ -204,6 +225,20 @@ mod tests {
         assert_eq!(offer.groups, groups);
         assert_eq!(offer.suites, SUITES_1_3);
         assert_eq!(key_shares(&bytes), Some(Vec::new()));
+    }
+
+    #[test]
+    fn a_server_name_is_sent_as_a_server_reads_it() {
+        let named = |name| {
+            let mut bytes = Vec::new();
+            ProbeHello::WeakSuites.encode([7; 32], name, &mut bytes);
+            bytes
+        };
+        let (with, without) = (named(Some("db.example")), named(None));
+        let extension = [&[0, 0, 0, 15, 0, 13, 0, 0, 10][..], b"db.example"].concat();
+        let holds = |bytes: &[u8]| bytes.windows(extension.len()).any(|window| window == extension);
+        assert!(holds(&with) && !holds(&without), "{with:?}");
+        assert_eq!(with.len(), without.len() + extension.len());
     }
 
     #[test]

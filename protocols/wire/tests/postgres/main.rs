@@ -7,6 +7,7 @@ mod arbitrary;
 #[path = "../wire/chunks.rs"]
 mod chunks;
 mod copy;
+mod dedicated;
 mod fake_server;
 mod followed;
 mod login;

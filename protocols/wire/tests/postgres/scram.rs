@@ -123,6 +123,16 @@ fn impossible_challenges_are_refused() {
 }
 
 #[test]
+fn a_servers_nonce_may_be_as_long_as_a_login_message() {
+    let long = "x".repeat(60_000);
+    let challenge = format!("r={NONCE}{long},s=W22ZaJ0SNY7soEsUEjb6gQ==,i=1");
+    let last = client(Binding::None).answer(b"pencil", challenge.as_bytes()).unwrap();
+    let message = String::from_utf8(last.message().to_vec()).unwrap();
+    assert!(message.starts_with(&format!("c=biws,r={NONCE}{long},p=")), "{} bytes", message.len());
+    assert!(last.verify(b"v=AAAA").is_err(), "the server does not know the password");
+}
+
+#[test]
 fn work_is_bounded() {
     let most = u64::from(MAX_ITERATIONS);
     for (text, iterations) in [("10000001", most + 1), ("99999999999999999999999", u64::MAX)] {

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 
 use ciphertoll_wire::scram::MAX_ITERATIONS;
 
+use crate::duration::HumanDuration;
 use crate::password::PasswordError;
 use crate::settings::{ListenAddress, MAX_THREADS};
 use crate::url::UrlError;
@@ -24,10 +25,28 @@ pub enum ConfigError {
     Missing(&'static str),
     #[error("reset = \"tracked\" needs mode = \"transaction\" with PostgreSQL")]
     TrackedReset,
+    #[error("replication = true applies to PostgreSQL only: remove it for MySQL and MariaDB")]
+    ReplicationInMySql,
+    #[error("auth-query needs auth-user: the configured user whose login runs it")]
+    AuthQueryWithoutUser,
+    #[error("auth-query needs the parameter $1, which is the user's name")]
+    AuthQueryWithoutName,
+    #[error("auth-user is \"{0}\", which is neither the user of --server nor the name of a [[user]]")]
+    UnknownAuthUser(String),
+    #[error("auth-user \"{0}\" cannot have a password-command: the query needs a password that stays")]
+    AuthUserWithCommand(String),
+    #[error("{0} needs a URL with one host and without target_session_attrs")]
+    NeedsOneHost(&'static str),
+    #[error("auth-user and auth-query apply to PostgreSQL only: remove them for MySQL and MariaDB")]
+    AuthQueryInMySql,
     #[error("invalid URL in --server: {0}")]
     Url(#[from] UrlError),
-    #[error("user \"{0}\" has both password-file and password-env: keep one of them")]
-    TwoPasswords(String),
+    #[error("user \"{0}\" has several of password-file, password-env and password-command: keep one of them")]
+    SeveralPasswords(String),
+    #[error("password-command of user \"{user}\": {reason}")]
+    Command { user: String, reason: CommandSettingError },
+    #[error("watch-files cannot be {0}: it must be 0 or at least 1s")]
+    WatchFiles(HumanDuration),
     #[error("user \"{0}\" is configured twice")]
     TwoUsers(String),
     #[error("a warm-up of {warm} connections for each of {users} users exceeds the pool-size, {limit}")]
@@ -41,6 +60,8 @@ pub enum ConfigError {
          pool-size, {limit}"
     )]
     MinPoolSizes { kept: usize, limit: usize },
+    #[error("dns-time cannot be {0}: it must be at least 1s")]
+    DnsTime(HumanDuration),
     #[error("listen cannot be {0}: an address that is not loopback needs tls-cert and tls-key")]
     NotLoopback(ListenAddress),
     #[error("admin cannot be {0}: status and metrics are served on loopback addresses only")]
@@ -65,6 +86,48 @@ pub enum ConfigError {
     MaxIterations(u32),
     #[error("{0} does not apply to MySQL and MariaDB, whose logins do not use SCRAM: remove it")]
     NotScram(&'static str),
+    #[error(
+        "the settings of [console] apply to PostgreSQL only: with MySQL and MariaDB it is used by the admin address"
+    )]
+    ConsoleUsersInMySql,
+    #[error("[console] has no effect: it needs admin-users, stats-users, own-uid = true or an admin address")]
+    ConsoleUnreachable,
     #[error(transparent)]
     Password(#[from] PasswordError),
+    #[error("two servers listen on {0}, or a server and admin do")]
+    TwoListeners(ListenAddress),
+    #[error("--{0} is for one server: the file has [[server]]")]
+    SeveralServers(&'static str),
+    #[error("server \"{name}\": {source}")]
+    OfServer { name: String, source: Box<Self> },
+}
+
+/// An error in the settings of a `password-command`.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum CommandSettingError {
+    #[error("{0} applies to a password-command only")]
+    WithoutCommand(&'static str),
+    #[error("the first word must be the name of a program in PATH, or an absolute path")]
+    Program,
+    #[error("a word contains a NUL character")]
+    Nul,
+    #[error("unknown {0} in {1:?}: there are %u, %h, %p, %d and %%")]
+    Substitution(String, String),
+    #[error("%p in {0:?}, but the server has a unix socket and no port")]
+    NoPort(String),
+    #[error("\"{0}\": the URL of --server has several hosts, whose passwords may differ")]
+    SeveralHosts(String),
+    #[error("%d in {0:?}, but the user has no database")]
+    NoDatabase(String),
+    #[error("password-command-time cannot be {0}: it must be from 100ms to 1m")]
+    Time(HumanDuration),
+    #[error("password-lifetime cannot be {0}: it must be at least 2s")]
+    Lifetime(HumanDuration),
+    #[error(
+        "the server is not verified, so that it could be another that asks for the password: use \
+         sslmode=verify-full (ssl-mode=VERIFY_IDENTITY)"
+    )]
+    Unverified,
+    #[error("clients cannot know the password: use unix-auth = \"peer\" and unix sockets, or tls-client-ca")]
+    ClientsMustKnow,
 }

@@ -1,4 +1,4 @@
-//! The tables of the configuration file: limits, log, users.
+//! The tables of the configuration file: limits, log, console, users.
 
 use std::num::{NonZeroU32, NonZeroUsize};
 use std::path::PathBuf;
@@ -10,6 +10,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::error::ConfigError;
+use crate::console_rules::{ConsoleRules, OwnUid};
 use crate::duration::HumanDuration;
 use crate::log::{Format, Level};
 use crate::password::{PasswordSource, find_in_password_file, find_password, read_password};
@@ -109,6 +110,31 @@ pub struct LogSection {
     pub format: Option<Format>,
 }
 
+/// The console, with PgBouncer's commands. It is off without this table.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields, default)]
+pub struct ConsoleSection {
+    /// Users who may use all commands in the database `pgbouncer` (PostgreSQL). They authenticate like other clients.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub admin_users: Vec<String>,
+    /// Users who may use `SHOW` there.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub stats_users: Vec<String>,
+    /// Whether a client of the unix socket with the proxy's own UID may use all commands there as the user
+    /// `pgbouncer`, without a password.
+    pub own_uid: bool,
+}
+
+impl ConsoleSection {
+    pub(super) fn rules(&self) -> ConsoleRules {
+        ConsoleRules {
+            admin_users: self.admin_users.clone(),
+            stats_users: self.stats_users.clone(),
+            own_uid: if self.own_uid { OwnUid::IsAdmin } else { OwnUid::NotSpecial },
+        }
+    }
+}
+
 /// A database user.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
@@ -125,6 +151,16 @@ pub struct UserSection {
     /// Environment variable that holds the password.
     #[serde(default)]
     pub password_env: Option<String>,
+    /// Program and arguments that print the password, or a JSON object with it and its expiry; no shell. `%u`, `%h`, `%p`
+    /// and `%d` are the user, host, port and database, `%%` is a percent sign.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub password_command: Vec<String>,
+    /// How long a password of the command is valid.
+    #[serde(default)]
+    pub password_lifetime: Option<HumanDuration>,
+    /// Time limit for the command; 10s if absent.
+    #[serde(default)]
+    pub password_command_time: Option<HumanDuration>,
     /// Maximum number of server connections of this user.
     #[serde(default)]
     pub pool_size: Option<NonZeroUsize>,
@@ -199,7 +235,7 @@ impl UserSection {
     /// `None` if no password was found.
     pub(super) fn password(&self, server: &ServerUrl) -> Result<Option<Secret>, ConfigError> {
         let source = match (&self.password_file, &self.password_env) {
-            (Some(_), Some(_)) => return Err(ConfigError::TwoPasswords(self.name.clone())),
+            (Some(_), Some(_)) => return Err(ConfigError::SeveralPasswords(self.name.clone())),
             (Some(file), None) => Some(PasswordSource::File(file.clone())),
             (None, Some(variable)) => Some(PasswordSource::Variable(variable.clone())),
             (None, None) => None,

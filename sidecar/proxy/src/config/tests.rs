@@ -33,6 +33,14 @@ fn the_number_of_threads_is_limited() {
 }
 
 #[test]
+fn names_are_watched_only_if_that_is_asked_for() {
+    let dns = |more: &str| config(more).resolve().map(|resolved| resolved.settings.limits.dns);
+    assert!(matches!((dns(""), dns("dns-time = \"2s\"")), (Ok(None), Ok(Some(time))) if time.as_secs() == 2));
+    let error = dns("dns-time = \"500ms\"").unwrap_err();
+    assert_eq!(error.to_string(), "dns-time cannot be 500ms: it must be at least 1s");
+}
+
+#[test]
 fn groups_are_a_list_and_need_tls_to_the_server() {
     let groups = |server: &str, more: &str| {
         let text = format!("listen = \"unix:/run/x/.s.PGSQL.1\"\nserver = \"{server}\"\n{more}");
@@ -111,6 +119,15 @@ fn conflicting_settings_are_refused() {
         config.resolve().err().map(|error| error.to_string()).unwrap_or_default()
     };
     assert!(of_mysql("scram-iterations = 4096").starts_with("scram-iterations does not apply to MySQL"));
+    assert!(of_mysql("replication = true").contains("applies to PostgreSQL only"));
+    assert_eq!((of_mysql("replication = false"), refused("replication = true")), Default::default());
+    assert!(of_mysql("auth-user = \"a\"").contains("apply to PostgreSQL only"));
+    assert!(refused("auth-query = \"SELECT $1\"").contains("needs auth-user"));
+    assert!(
+        refused("auth-user = \"b\"").contains("auth-user is \"b\", which is neither the user of --server")
+    );
+    assert!(refused("auth-user = \"app\"\nauth-query = \"SELECT 1, 2\"").contains("parameter $1"));
+    assert_eq!(refused("auth-user = \"b\"\n[[user]]\nname = \"b\""), "");
     let most = "[limits]\nmax-scram-iterations = 4096";
     assert!(of_mysql(most).starts_with("limits.max-scram-iterations does not apply to MySQL"));
     assert_eq!((of_mysql(""), refused(most)), (String::new(), String::new()));
@@ -201,7 +218,8 @@ fn password_files_are_relative_to_the_configuration_file() {
     let password = directory.path().join("app.password");
     fs::write(&password, "hunter2\n").unwrap();
     set_permissions(&password, Permissions::from_mode(0o600)).unwrap();
-    let resolved = Config::read(&path).unwrap().resolve().unwrap();
+    let ResolvedServer { resolved, .. } =
+        ConfigFile::read(&path).unwrap().resolve().unwrap().servers.remove(0);
     let [user] = resolved.settings.users.as_slice() else { panic!("one user") };
     assert_eq!((user.database.as_deref(), user.password.expose()), (Some("till"), &b"hunter2"[..]));
     assert!(!resolved.effective.to_toml().contains("hunter2"));
@@ -215,11 +233,13 @@ fn every_setting_is_documented() {
     let names = |of: &Value| of["properties"].as_object().unwrap().keys().cloned().collect::<Vec<_>>();
     for name in names(&schema)
         .into_iter()
-        .filter(|name| !["limits", "log", "user", "database"].contains(&name.as_str()))
+        .filter(|name| !["limits", "log", "console", "user", "database"].contains(&name.as_str()))
     {
         assert!(page.contains(&format!("`{name}`")), "{name} is not documented");
     }
-    for (section, written) in [("LimitsSection", "limits."), ("LogSection", "log.")] {
+    for (section, written) in
+        [("LimitsSection", "limits."), ("LogSection", "log."), ("ConsoleSection", "console.")]
+    {
         for name in names(&schema["$defs"][section]) {
             assert!(page.contains(&format!("`{written}{name}`")), "{written}{name} is not documented");
         }

@@ -10,7 +10,10 @@ use ciphertoll_wire::{Response, postgres, session};
 
 use super::environment::Environment;
 use super::flow::{Flow, TokenKind, token_of};
+use super::host_link::{HostLink, LinkPurpose};
+use super::password_use::PasswordUse;
 use super::upkeep::Upkeep;
+use super::usage::Usage;
 use crate::log::Level;
 use crate::protocol::{
     AcquiredState, CommandOutcome, Detached, PoolKey, Pooling, Protocol, ProtocolCommand, ProtocolSession,
@@ -32,11 +35,17 @@ pub(super) struct ServerConnection<P: Protocol> {
     /// A request to cancel a command that took too long is on its way to it.
     pub(super) awaits_own_cancel: bool,
     pub(super) upkeep: Upkeep,
+    /// No other server connection of the proxy has it.
+    pub(super) number: u32,
+    /// If it comes from a command.
+    pub(super) password: PasswordUse,
+    /// `None` without a choice of hosts.
+    pub(super) link: Option<Box<HostLink>>,
     pub(super) stage: ServerStage<P>,
 }
 
 pub(super) enum ServerStage<P: Protocol> {
-    /// `None` only during a step.
+    /// `None` during a step, and while it waits for a password.
     Connecting {
         connecting: Option<Box<Connecting>>,
         until: Instant,
@@ -51,6 +60,10 @@ pub(super) struct Backend<P: Protocol> {
     pub(super) activity: Activity<P>,
     /// Since when it is held for its client, which may ask for diagnostics: from one transaction to the next.
     held_since: Option<Instant>,
+    /// Since the connection was opened or moved.
+    pub(super) usage: Usage,
+    /// When its client got it.
+    pub(super) assigned: Instant,
 }
 
 pub(super) enum Activity<P: Protocol> {
@@ -141,15 +154,19 @@ impl<P: Protocol> Slab<ServerConnection<P>> {
 }
 
 impl<P: Protocol> ServerConnection<P> {
-    pub(super) fn connecting(key: P::Key, env: &Environment<P>) -> Self {
+    pub(super) fn connecting(key: P::Key, number: u32, env: &Environment<P>) -> Self {
         let fingerprints = (env.upstream.fingerprint, env.protocol.fingerprint(&key));
+        let password = PasswordUse::of(env.protocol.password_cell(&key));
         Self {
             key,
             opened_at: env.now,
             cancels: 0,
             lost_cancel: false,
             awaits_own_cancel: false,
+            number,
             upkeep: Upkeep::new(fingerprints, env.version, env.now),
+            password,
+            link: None,
             stage: ServerStage::Connecting { connecting: None, until: env.now + env.limits.connect },
         }
     }
@@ -158,6 +175,12 @@ impl<P: Protocol> ServerConnection<P> {
         if let ServerStage::Connecting { connecting, .. } = &mut self.stage {
             *connecting = Some(Box::new(pending));
         }
+    }
+
+    /// A connect that has waited for a host begins now.
+    pub(super) fn start_connect(&mut self, pending: Connecting, env: &Environment<P>) {
+        let until = env.now + env.limits.connect;
+        self.stage = ServerStage::Connecting { connecting: Some(Box::new(pending)), until };
     }
 
     /// The connect that waits for readiness or for derived keys.
@@ -199,7 +222,8 @@ impl<P: Protocol> ServerConnection<P> {
             ("group", &group),
             ("auth", &login_info.1),
         ];
-        env.log.event(Level::Info, "server-connected", &fields);
+        let is_poll = self.link.as_ref().is_some_and(|link| link.purpose == LinkPurpose::Poll);
+        env.log.event(if is_poll { Level::Debug } else { Level::Info }, "server-connected", &fields);
         let Some(state) = env.protocol.backend_state(&self.key, info) else {
             let reason = "the server speaks another protocol";
             return Err(postgres::Error::Protocol { message: "end of the login", reason }.into());
@@ -213,6 +237,8 @@ impl<P: Protocol> ServerConnection<P> {
             flow: Flow { unread: true, ..Flow::default() },
             activity: Activity::Idle { since: env.now, command: env.protocol.idle_command() },
             held_since: None,
+            usage: Usage::default(),
+            assigned: env.now,
         }));
         Ok(())
     }
@@ -222,7 +248,18 @@ impl<P: Protocol> ServerConnection<P> {
         if is_over_limit {
             return Some("the limit of server connections was lowered");
         }
-        (!self.has_settings(env)).then_some("it was opened with old settings")
+        let is_old = !self.has_settings(env);
+        is_old.then_some("it was opened with old settings").or_else(|| self.operators_reason(env))
+    }
+
+    /// Why an operator wants it closed, if so.
+    pub(super) fn operators_reason(&self, env: &Environment<P>) -> Option<&'static str> {
+        env.operations.close_reason(self.key.database(), self.opened_at)
+    }
+
+    /// Whether it is closed when its client releases it, because settings have changed or an operator wants it.
+    pub(super) fn must_close(&self, env: &Environment<P>) -> bool {
+        !self.has_settings(env) || env.operations.is_outdated(self.key.database(), self.opened_at)
     }
 
     fn has_settings(&self, env: &Environment<P>) -> bool {
@@ -234,6 +271,9 @@ impl<P: Protocol> ServerConnection<P> {
     pub(super) fn check_settings(&mut self, env: &Environment<P>) {
         if self.has_settings(env) {
             self.upkeep.remember(env.version);
+        }
+        if let Some(at) = self.link.as_mut().and_then(|link| link.at.as_mut()) {
+            at.forget_names();
         }
     }
 

@@ -35,6 +35,9 @@ impl<P: Protocol> Worker<P> {
             count.increment();
             return self.close_client(requester, how);
         }
+        if self.env.access.console.is_some() && self.env.services.console.cancel(process_id, key) {
+            return self.close_client(requester, "cancelled a command of the console");
+        }
         let Some((server_id, plan)) = self.cancel_target(process_id, key) else {
             // Like servers: no response, so that keys cannot be guessed.
             self.env.metrics().cancels_dropped.increment();
@@ -55,7 +58,11 @@ impl<P: Protocol> Worker<P> {
         server: Id,
         plan: CancelPlan,
     ) -> Result<(), Error> {
-        let connecting = self.env.upstream.open(plan.connect)?;
+        let link = self.servers.get(server).and_then(|server| server.link.as_deref());
+        let connecting = match link.and_then(|link| link.host.zip(link.at.as_ref())) {
+            Some((host, at)) => self.env.upstream.open_beside(host, at, plan.connect)?,
+            None => self.env.upstream.open(plan.connect)?,
+        };
         let until = self.env.now + self.env.limits.reset;
         let id = self.cancels.insert(CancelRequest::new(connecting, plan.commands, server, requester, until));
         if let Some(channel) = self.cancels.get_mut(id).and_then(CancelRequest::channel)
@@ -162,7 +169,8 @@ impl<P: Protocol> Worker<P> {
     }
 
     pub(super) fn accept_cancel(&mut self, channel: Channel, process_id: u32, key: &[u8]) {
-        let requester = self.clients.insert(Client::new(channel, ClientStage::Cancelling, self.env.now));
+        let origin = self.origin(None);
+        let requester = self.clients.insert(Client::new(channel, ClientStage::Cancelling, origin));
         self.register_client(requester);
         self.handle_cancel(requester, process_id, key);
     }

@@ -3,16 +3,17 @@
 
 use std::time::Instant;
 
-use ciphertoll_net::{Accepted, Channel, Readiness, Received, Sent};
+use ciphertoll_net::{Accepted, Channel, Peer, Readiness, Received, Sent};
 
 use super::client_counts::ClientTicket;
 use super::environment::Environment;
 use super::flow::{Flow, HeldBack, READS, TokenKind, token_of};
 use super::session_timing::SessionTiming;
 use crate::log::Level;
+use crate::look_up::LookUp;
 use crate::pool::Acceptable;
 use crate::protocol::{
-    CancelToken, FirstInput, HandshakeStep, PendingKill, Pooling, Protocol, ProtocolHandshake,
+    CancelToken, FirstInput, HandshakeStep, PendingKill, PoolKey, Pooling, Protocol, ProtocolHandshake,
     ProtocolRequest,
 };
 use crate::refusal::Refusal;
@@ -39,6 +40,16 @@ pub(super) struct Client<P: Protocol> {
     pub(super) ticket: Option<ClientTicket>,
     /// What has not arrived yet of a message that no server needs.
     ignored_bytes: usize,
+    pub(super) origin: ClientOrigin,
+}
+
+/// For operators.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct ClientOrigin {
+    /// No other client of the proxy has it.
+    pub(super) number: u32,
+    pub(super) peer: Option<Peer>,
+    pub(super) connected: Instant,
 }
 
 /// Whether a client goes on sending.
@@ -82,6 +93,8 @@ pub(super) enum ClientStep<P: Protocol> {
     },
     /// It has sent something between two transactions.
     Resume,
+    /// Its handshake waits for this.
+    LookUp(LookUp),
     /// It is authenticated and has not been told so.
     LogIn(P::Request),
     Acquire(P::Key),
@@ -101,18 +114,19 @@ pub(super) enum ClientStep<P: Protocol> {
 }
 
 impl<P: Protocol> Client<P> {
-    pub(super) fn new(channel: Channel, stage: ClientStage<P>, now: Instant) -> Self {
+    pub(super) fn new(channel: Channel, stage: ClientStage<P>, origin: ClientOrigin) -> Self {
         Self {
             channel,
             stage,
-            since: now,
+            since: origin.connected,
             flow: Flow::default(),
             cancel_token: None,
             last_server: None,
             presence: Presence::Stays,
-            timing: SessionTiming::new(now),
+            timing: SessionTiming::new(origin.connected),
             ticket: None,
             ignored_bytes: 0,
+            origin,
         }
     }
 
@@ -216,6 +230,7 @@ impl<P: Protocol> Client<P> {
                 HandshakeStep::NeedInput if received == Received::Drained && self.flow.has_ended() => {}
                 HandshakeStep::NeedInput | HandshakeStep::Login(_) => return ClientStep::Wait,
                 HandshakeStep::StartTls => return self.start_tls(env),
+                HandshakeStep::LookUp(look_up) => return ClientStep::LookUp(look_up),
                 HandshakeStep::Cancel { process_id, key } => return ClientStep::Cancel { process_id, key },
                 HandshakeStep::Refuse(refusal) => return ClientStep::Refuse(refusal),
                 HandshakeStep::HangUp(reason) => return ClientStep::Close(reason),
@@ -475,15 +490,26 @@ impl<P: Protocol> Client<P> {
         }
     }
 
+    /// Time for which its database was paused does not count.
+    fn has_waited_too_long(&self, key: &P::Key, env: &Environment<P>) -> bool {
+        env.operations.counted_wait(key.database(), self.since, env.now) >= env.limits.queue
+    }
+
     /// What a client does that has waited for too long.
     pub(super) fn tick(&self, env: &Environment<P>) -> ClientStep<P> {
         let (waited, limits) = (env.now.duration_since(self.since), &env.limits);
-        match self.stage {
+        match &self.stage {
             ClientStage::Handshake(_) | ClientStage::TlsHandshake(_) if waited >= limits.login => {
                 ClientStep::Close("did not log in in time")
             }
-            ClientStage::Queued { .. } if waited >= limits.queue => {
+            ClientStage::Queued { key, .. }
+                if waited >= limits.queue && self.has_waited_too_long(key, env) =>
+            {
                 let seconds = limits.queue.as_secs_f64();
+                if let Some(hosts) = env.hosts.as_ref().filter(|hosts| hosts.is_searching()) {
+                    let message = format!("no server was found within {seconds} s: {}", hosts.describe());
+                    return ClientStep::Refuse(Refusal::new(Refusal::NO_SERVER, message));
+                }
                 let message = format!("no server connection became free within {seconds} s");
                 ClientStep::Refuse(Refusal::new(Refusal::FULL, message))
             }

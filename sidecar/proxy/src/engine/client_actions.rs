@@ -42,6 +42,7 @@ impl<P: Protocol> Worker<P> {
                 }
             }
             ClientStep::Resume => self.resume(id),
+            ClientStep::LookUp(look_up) => self.look_up(id, look_up),
             ClientStep::LogIn(request) => self.log_in(id, request),
             ClientStep::Acquire(key) => self.begin_transaction(id, &key),
             ClientStep::Later => self.agenda.defer(DeferredWork::Client(id)),
@@ -63,9 +64,13 @@ impl<P: Protocol> Worker<P> {
 
     /// An authenticated client is greeted, or acquires a connection, or waits for one.
     fn log_in(&mut self, id: Id, request: P::Request) {
+        if self.enter_console(id, &request) {
+            return;
+        }
         let granted = self
             .cannot_serve()
             .map_or_else(|| self.env.protocol.pool_key(&request), Err)
+            .and_then(|key| self.is_disabled(&key).map_or(Ok(key), Err))
             .and_then(|key| self.queue_is_full(&key).map_or(Ok(key), Err))
             .and_then(|key| self.admit(id, key));
         let Some(client) = self.clients.get_mut(id) else { return };
@@ -104,7 +109,8 @@ impl<P: Protocol> Worker<P> {
         }
         if let Some(last_server) = self.clients.get(id).and_then(|client| client.last_server)
             && self.servers.open(last_server).is_some_and(|backend| backend.is_kept_for(id))
-            && self.take_kept(last_server)
+            && !self.is_stale(last_server)
+            && self.take_for_client(last_server)
         {
             self.resume_on_last(id, last_server);
             self.relay_to_server(id);
@@ -134,6 +140,15 @@ impl<P: Protocol> Worker<P> {
         let limit = self.env.limits.clients;
         (self.shared.clients() > limit)
             .then(|| Refusal::new(Refusal::FULL, format!("the limit of {limit} clients is reached")))
+    }
+
+    /// Why a new client of this database is not served.
+    fn is_disabled(&self, key: &P::Key) -> Option<Refusal> {
+        let database = key.database();
+        self.env
+            .operations
+            .is_disabled(database)
+            .then(|| Refusal::new(Refusal::STOPPING, format!("database \"{database}\" is disabled")))
     }
 
     /// Counts a client for its user and its database, unless these have too many.

@@ -12,9 +12,13 @@ use super::flow::{TokenKind, token_of};
 use super::key_deriver::KeyDeriver;
 use super::upkeep::SettingsVersion;
 use crate::client_auth::ClientAuth;
+use crate::console_link::ConsoleLink;
+use crate::console_rules::ConsoleRules;
+use crate::hosts::SharedHosts;
 use crate::log::Log;
 use crate::metrics::Metrics;
 use crate::notify::Notifier;
+use crate::operations::Operations;
 use crate::protocol::{Pooling, Protocol};
 use crate::settings::{AllowedUids, Limits, UnixAuth};
 use crate::upstream::Upstream;
@@ -32,7 +36,11 @@ pub(super) struct Environment<P: Protocol> {
     pub(super) log: Log,
     pub(super) access: AccessRules,
     pub(super) upstream: Upstream,
+    /// `None` without a choice of hosts.
+    pub(super) hosts: Option<Arc<SharedHosts>>,
     pub(super) services: Services,
+    /// What operators have asked for.
+    pub(super) operations: Arc<Operations>,
     pub(super) reactor: Reactor,
     pub(super) spare: SpareBuffers,
     /// The time of the current turn.
@@ -49,6 +57,8 @@ pub(super) struct AccessRules {
     pub(super) unix_auth: UnixAuth,
     /// `None` if TLS is not offered.
     pub(super) tls: Option<ClientTls>,
+    /// `None` if the console is off.
+    pub(super) console: Option<Arc<ConsoleRules>>,
 }
 
 /// What a worker needs for operation, but not for sessions.
@@ -58,6 +68,7 @@ pub(super) struct Services {
     pub(super) client_counts: ClientCounts,
     pub(super) notifier: Notifier,
     pub(super) key_deriver: KeyDeriver,
+    pub(super) console: Arc<ConsoleLink>,
     pub(super) began: Instant,
     pub(super) started: Timestamp,
 }

@@ -25,6 +25,7 @@ impl<P: Protocol> Worker<P> {
         ControlHandle {
             mailboxes: Arc::clone(&self.shared.mailboxes),
             metrics: Arc::clone(&self.env.services.metrics),
+            console: Arc::clone(&self.env.services.console),
         }
     }
 
@@ -42,6 +43,8 @@ impl<P: Protocol> Worker<P> {
                 let _ = reply.send(is_listening.then(|| self.acceptor.sockets().ok()).flatten());
             }
             ControlRequest::HandOver(reply) => drop(reply.send(self.hand_over())),
+            ControlRequest::Console(request) => self.answer_console(request),
+            ControlRequest::PasswordFetched => self.password_fetched(),
         }
     }
 
@@ -56,7 +59,11 @@ impl<P: Protocol> Worker<P> {
         if up || opened.is_some_and(is_recent) {
             return Health::Well;
         }
-        if !opening && let Some(key) = self.env.protocol.default_keys().first().cloned() {
+        let Some(key) = self.env.protocol.default_keys().first().cloned() else { return Health::NoServer };
+        if self.env.operations.is_paused(key.database()) {
+            return Health::Paused;
+        }
+        if !opening {
             self.open_in_advance(&key);
         }
         Health::NoServer
@@ -109,10 +116,14 @@ impl<P: Protocol> Worker<P> {
         };
         let client_certificates = self.env.access.tls.iter().flat_map(|tls| &tls.expiries);
         Status {
+            name: None,
             version: env!("CARGO_PKG_VERSION").to_owned(),
             server: self.env.server.clone(),
             started_unix_s: self.env.services.started.as_second(),
             draining: self.env.is_ending(),
+            paused: self.env.operations.is_all_paused(),
+            paused_databases: self.env.operations.paused_databases().iter().cloned().collect(),
+            disabled_databases: self.env.operations.disabled_databases().iter().cloned().collect(),
             clients: self.clients_by_stage(),
             limits: StatusLimits {
                 clients: self.env.limits.clients,
@@ -138,9 +149,12 @@ impl<P: Protocol> Worker<P> {
                 moves: metrics.moves.get(),
                 reloads: metrics.reloads.get(),
                 reloads_failed: metrics.reloads_failed.get(),
+                failovers: self.env.hosts.as_ref().map_or(0, |hosts| hosts.with(|all| all.failovers())),
             },
             groups: metrics.groups.counts(),
             certificates: client_certificates.chain(&self.env.upstream.expiries).map(certificate).collect(),
+            passwords: metrics.passwords.status(),
+            hosts: self.host_status(),
         }
     }
 

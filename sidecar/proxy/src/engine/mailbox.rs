@@ -36,8 +36,12 @@ pub(super) enum WorkerMessage<P: Protocol> {
         key: Vec<u8>,
     },
     CloseUnused(Vacate),
+    /// A host can be used that could not before, or was left.
+    HostsChanged,
     /// Continue a connect: its keys are derived.
     KeysDerived(Id),
+    /// Continue a handshake: what it has waited for is known. With the label of the outcome.
+    LookedUp(Id, &'static str),
     Learn(P::Learned),
     /// Drain clients until this time, and cut off the others.
     Stop(Instant),

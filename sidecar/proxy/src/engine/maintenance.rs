@@ -92,7 +92,11 @@ impl<P: Protocol> Worker<P> {
         }
         server.upkeep.start_check(since, self.env.now);
         self.env.services.metrics.checks.increment();
-        self.send_command(id, P::ping);
+        if server.link.is_some() {
+            self.ask(id);
+        } else {
+            self.send_command(id, P::ping);
+        }
     }
 
     fn warm_up(&mut self) {

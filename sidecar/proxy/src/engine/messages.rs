@@ -7,7 +7,7 @@ use ciphertoll_wire::relay::Vacate;
 
 use super::agenda::DeferredWork;
 use super::backend::{Activity, ServerConnection, ServerStage};
-use super::client::{Client, ClientStage};
+use super::client::{Client, ClientOrigin, ClientStage};
 use super::control_request::HandedOver;
 use super::environment::Drain;
 use super::exclusive::matches_database;
@@ -17,7 +17,7 @@ use super::shared_state::Discovery;
 use super::worker::Worker;
 use crate::log::Level;
 use crate::pool::{PoolAction, WorkerBound};
-use crate::protocol::{PoolKey, Protocol};
+use crate::protocol::{PoolKey, Protocol, ProtocolHandshake};
 use crate::refusal::Refusal;
 use crate::slab::Id;
 
@@ -36,7 +36,9 @@ impl<P: Protocol> Worker<P> {
                     self.accept_cancel(*requester, process_id, &key);
                 }
                 WorkerMessage::CloseUnused(vacate) => self.close_unused(vacate),
+                WorkerMessage::HostsChanged => self.hosts_changed(),
                 WorkerMessage::KeysDerived(server) => self.continue_connect(server, Connecting::resume),
+                WorkerMessage::LookedUp(client, outcome) => self.looked_up(client, outcome),
                 WorkerMessage::Learn(learned) => self.learn(learned),
                 WorkerMessage::Stop(until) => self.stop(until),
             }
@@ -88,9 +90,20 @@ impl<P: Protocol> Worker<P> {
 
     fn add_client(&mut self, channel: Channel, peer: Peer) -> Id {
         let auth = self.env.access.auth_for(peer);
-        let stage = ClientStage::Handshake(self.env.protocol.handshake(auth));
+        let mut handshake = self.env.protocol.handshake(auth);
+        if let Some(rules) = &self.env.access.console
+            && rules.trusts(peer)
+        {
+            handshake.trust_console();
+        }
+        let stage = ClientStage::Handshake(handshake);
         self.env.metrics().clients.increment();
-        self.clients.insert(Client::new(channel, stage, self.env.now))
+        let origin = self.origin(Some(peer));
+        self.clients.insert(Client::new(channel, stage, origin))
+    }
+
+    pub(super) fn origin(&mut self, peer: Option<Peer>) -> ClientOrigin {
+        ClientOrigin { number: self.next_number(), peer, connected: self.env.now }
     }
 
     /// Watches a client for input, if it is still there. What has arrived already is reported, too.
@@ -107,6 +120,9 @@ impl<P: Protocol> Worker<P> {
     /// Whether clients can be greeted. If not, a connection is opened to learn the server's greeting.
     pub(super) fn is_server_known(&mut self) -> bool {
         let Some(key) = self.env.protocol.discovery_key() else { return true };
+        if self.env.operations.is_paused(key.database()) {
+            return false;
+        }
         if self.shared.replace_discovery(Discovery::NotStarted, Discovery::Running) {
             self.pool.with(|pool| pool.open_unconditionally(&key));
             self.open_server(&key);
@@ -207,6 +223,7 @@ impl<P: Protocol> Worker<P> {
     /// Sends an idle connection to this client's worker.
     pub(super) fn send_server(&mut self, id: Id, client: Id) {
         let Some(mut server) = self.servers.remove(id) else { return };
+        self.move_usage(&mut server);
         if let ServerStage::Open(backend) = &mut server.stage
             && let Err(error) = self.env.reactor.deregister(&mut backend.channel)
         {

@@ -72,6 +72,7 @@ pub(super) fn pass_to_server<P: Protocol>(
                 Err(error) => return ToServer::Violated(error),
             };
             bytes.add(processed.pass_bytes as u64);
+            backend.usage.received_bytes += processed.pass_bytes as u64;
             if !processed.exclusive.is_empty() {
                 return ToServer::Exclusive(processed);
             }
@@ -144,7 +145,7 @@ pub(super) fn pass_to_client<P: Protocol>(
     backend: &mut Backend<P>,
     bytes: &Counter,
 ) -> ToClient {
-    let Backend { channel, state, flow, activity, .. } = backend;
+    let Backend { channel, state, flow, activity, usage, .. } = backend;
     let Activity::Session { session, .. } = activity else { return ToClient::Waits };
     for _ in 0..READS {
         if client.channel.is_blocked() {
@@ -167,6 +168,7 @@ pub(super) fn pass_to_client<P: Protocol>(
                 channel.overwrite(patch.at, &patch.bytes);
             }
             bytes.add(processed.pass_bytes as u64);
+            usage.sent_bytes += processed.pass_bytes as u64;
             if pass(channel, &mut client.channel, processed.pass_bytes).is_err() {
                 return ToClient::ClientLost;
             }

@@ -2,13 +2,14 @@
 //! end. A transition does what concerns only these two, and returns what the worker must do.
 
 use ciphertoll_net::Error;
-use ciphertoll_wire::relay::{Departure, Goodbye};
+use ciphertoll_wire::relay::{Departure, Goodbye, RoleDoubt};
 use ciphertoll_wire::session;
 
 use super::agenda::{Agenda, DeferredWork};
 use super::backend::{Activity, Backend, BackendStep, ServerConnection, ServerStage};
 use super::client::{CANNOT_BE_WATCHED, Client, ClientStage, ClientStep, Presence};
 use super::environment::Environment;
+use super::host_link::HostLink;
 use super::relay::{ToClient, ToServer, forward, is_full, pass_to_client, pass_to_server};
 use super::worker::Worker;
 use crate::exceeded::Exceeded;
@@ -24,6 +25,7 @@ pub(super) struct ServedClient<'a, P: Protocol> {
     pub(super) server_id: Id,
     client: &'a mut Client<P>,
     key: &'a P::Key,
+    link: Option<&'a HostLink>,
     backend: &'a mut Backend<P>,
     env: &'a mut Environment<P>,
     agenda: &'a mut Agenda,
@@ -66,13 +68,13 @@ impl<P: Protocol> Worker<P> {
     /// This client and this connection, if both are there.
     pub(super) fn client_and_server(&mut self, client_id: Id, server_id: Id) -> Option<ServedClient<'_, P>> {
         let client = self.clients.get_mut(client_id)?;
-        let ServerConnection { key, stage: ServerStage::Open(backend), .. } =
+        let ServerConnection { key, link, stage: ServerStage::Open(backend), .. } =
             self.servers.get_mut(server_id)?
         else {
             return None;
         };
-        let (env, agenda) = (&mut self.env, &mut self.agenda);
-        Some(ServedClient { client_id, server_id, client, key, backend, env, agenda })
+        let (env, agenda, link) = (&mut self.env, &mut self.agenda, link.as_deref());
+        Some(ServedClient { client_id, server_id, client, key, link, backend, env, agenda })
     }
 
     /// This client, if a connection serves it.
@@ -101,7 +103,12 @@ impl<P: Protocol> ServedClient<'_, P> {
             request.refuse(&refusal, self.client.channel.output());
             return Started::Refused(refusal);
         }
-        self.env.metrics().waits.add(self.env.now.duration_since(self.client.since));
+        let waited = self.env.now.duration_since(self.client.since);
+        self.env.metrics().waits.add(waited);
+        self.backend.usage.wait_us += waited.as_micros() as u64;
+        // Its login was completed without a connection.
+        let is_first = self.client.last_server.is_none() && self.client.cancel_token.is_some();
+        self.backend.usage.logins += u64::from(is_first);
         self.client.last_server = Some(self.server_id);
         let awaits_settings = self.session().is_some_and(ProtocolSession::awaits_settings);
         Started::Done(if awaits_settings {
@@ -125,6 +132,8 @@ impl<P: Protocol> ServedClient<'_, P> {
     ) -> Result<(), (P::Request, session::Error)> {
         self.backend.start_session(self.client_id, request, acquired, self.env)?;
         self.client.stage = ClientStage::Active(self.server_id);
+        self.backend.usage.assignments += 1;
+        self.backend.assigned = self.env.now;
         Ok(())
     }
 
@@ -146,6 +155,7 @@ impl<P: Protocol> ServedClient<'_, P> {
     pub(super) fn greet(&mut self, token: CancelToken) -> ServedStep<P> {
         let Activity::Session { session, .. } = &mut self.backend.activity else { return ServedStep::wait() };
         self.client.cancel_token = Some(token);
+        self.backend.usage.logins += 1;
         self.client.channel.borrow(&mut self.env.spare);
         if session.greet(&mut self.backend.state, token, self.client.channel.output()).is_err() {
             return ServedStep::Client(ClientStep::Close("cannot be greeted"));
@@ -265,6 +275,12 @@ impl<P: Protocol> ServedClient<'_, P> {
         backend.channel.borrow(&mut self.env.spare);
         let outcome = pass_to_client(client, backend, &self.env.services.metrics.bytes_to_client);
         backend.channel.give_back(&mut self.env.spare);
+        if let Some(link) = self.link
+            && let Activity::Session { session, .. } = &mut backend.activity
+            && session.take_role_doubt() == RoleDoubt::Raised
+        {
+            link.doubt("it has refused a command", self.env);
+        }
         let departure = self.departure();
         let is_answered = departure != Some(Departure::WhenAnswered);
         if was_full && !is_full(self.backend) || self.client.flow.awaits_answers && is_answered {
@@ -324,6 +340,9 @@ impl<P: Protocol> ServedClient<'_, P> {
         Some(match self.backend.detach(self.client_id, self.env)? {
             Ok(Detached { request: Some(request), release }) => {
                 self.client.stage = ClientStage::Parked { key: self.key.clone(), request };
+                let took = self.env.now.duration_since(self.backend.assigned);
+                self.backend.usage.transactions += 1;
+                self.backend.usage.transaction_us += took.as_micros() as u64;
                 Parked::Done(release)
             }
             Ok(Detached { request: None, .. }) => Parked::NotDetachable,

@@ -13,7 +13,7 @@ use super::flow::TokenKind;
 use super::shared_state::Discovery;
 use super::worker::Worker;
 use crate::log::Level;
-use crate::metrics::EXCLUSIVE_ACCESS;
+use crate::metrics::{DEDICATED_CLIENT_LEFT, EXCLUSIVE_ACCESS};
 use crate::pool::{Acceptable, Released, WorkerBound};
 use crate::protocol::{PoolKey, Pooling, Protocol, ProtocolSession, Release, ResetNeed};
 use crate::refusal::Refusal;
@@ -21,6 +21,12 @@ use crate::slab::Id;
 
 impl<P: Protocol> Worker<P> {
     pub(super) fn open_server(&mut self, key: &P::Key) {
+        if self.lacks_password(key) {
+            return;
+        }
+        if self.env.hosts.is_some() {
+            return self.search(key, self.env.now);
+        }
         let plan = self.env.protocol.connect_plan(key).ok_or_else(|| {
             let reason = "this user is no longer configured".to_owned();
             Error::Unresolved { name: key.user().to_owned(), reason }
@@ -29,7 +35,8 @@ impl<P: Protocol> Worker<P> {
             Ok(connecting) => connecting,
             Err(error) => return self.connect_failed(key, None, &error),
         };
-        let id = self.servers.insert(ServerConnection::connecting(key.clone(), &self.env));
+        let number = self.next_number();
+        let id = self.servers.insert(ServerConnection::connecting(key.clone(), number, &self.env));
         let registered =
             self.env.register(connecting.channel(), TokenKind::Server, id.index, WatchedEvents::Both);
         if let Err(error) = registered {
@@ -97,9 +104,13 @@ impl<P: Protocol> Worker<P> {
         }
     }
 
-    fn connect_done(&mut self, id: Id) {
+    pub(super) fn connect_done(&mut self, id: Id) {
+        if self.confirm_first(id) {
+            return;
+        }
         let Some(key) = self.servers.get(id).map(|server| server.key.clone()) else { return };
         self.env.metrics().opened.increment();
+        self.password_accepted(id);
         let now = self.env.now;
         // Before other workers see that the server is known: they then wait for this message instead of
         // opening a connection.
@@ -117,6 +128,9 @@ impl<P: Protocol> Worker<P> {
 
     /// A connect has failed: the client that has waited longest is told.
     pub(super) fn connect_failed(&mut self, key: &P::Key, id: Option<Id>, error: &Error) {
+        if id.is_some_and(|id| self.has_newer_password(id, key, error)) || self.search_on(key, id, error) {
+            return;
+        }
         if let Some(id) = id {
             self.servers.remove(id);
         }
@@ -142,6 +156,7 @@ impl<P: Protocol> Worker<P> {
             self.agenda.check_unserved = true;
         }
         self.pool.with(|pool| pool.closed(key, id));
+        self.tell_console();
         self.forget_without_connection(key);
         let was_known = self.env.protocol.discovery_key().is_none();
         self.env.protocol.connect_failed(error);
@@ -216,6 +231,9 @@ impl<P: Protocol> Worker<P> {
 
     /// A command of the proxy is done: the connection is available.
     fn command_done(&mut self, id: Id) {
+        if !self.role_confirmed(id) {
+            return;
+        }
         if let Some(ServerConnection { key, stage: ServerStage::Open(backend), .. }) =
             self.servers.get_mut(id)
             && self.env.protocol.learn_again(key, &mut backend.state)
@@ -249,6 +267,10 @@ impl<P: Protocol> Worker<P> {
         if server.cancels > 0 {
             return self.release_server(id, Release::Clean);
         }
+        if self.check_host(id) {
+            return;
+        }
+        let Some(server) = self.servers.get_mut(id) else { return };
         let Some(backend) = server.becomes_idle(&self.env) else { return };
         if backend.flow.has_more() {
             self.agenda.defer(DeferredWork::Server(id));
@@ -257,6 +279,7 @@ impl<P: Protocol> Worker<P> {
             Released::Assigned(client) if client.thread() == self.shared.thread => self.assign(client, id),
             Released::Assigned(client) => self.send_server(id, client),
             Released::Replaced(next) => self.replace_server(id, &next),
+            Released::Idle if server.key.is_dedicated() => self.close_server(id, DEDICATED_CLIENT_LEFT),
             Released::Idle if self.exclusive.has(server.key.database(), self.env.now) => {
                 self.close_for_exclusive(id);
             }
@@ -268,6 +291,7 @@ impl<P: Protocol> Worker<P> {
     /// Closes a connection and opens one of another user, which the pool has counted.
     fn replace_server(&mut self, id: Id, next: &P::Key) {
         self.end_server(id, "makes room for another user");
+        self.tell_console();
         self.open_server(next);
         self.agenda.check_unserved = true;
     }
@@ -286,13 +310,16 @@ impl<P: Protocol> Worker<P> {
 
     /// Keeps a connection without a reset for its client, unless another client waits for one.
     pub(super) fn keep_server(&mut self, client: Id, id: Id, context: P::ResetContext) {
+        if let Some(reason) = self.servers.get(id).and_then(|server| server.operators_reason(&self.env)) {
+            return self.close_server(id, reason);
+        }
         let Some(key) = self.start_keeping(client, id, context) else { return };
         // With diagnostics it is available to its client only, until the time for keeping it is over.
         if self.servers.open(id).is_some_and(Backend::is_held) {
             return;
         }
         let is_kept = self.pool.with(|pool| pool.keep(&key, id));
-        if !is_kept {
+        if !is_kept && !self.env.operations.has_paused() {
             self.env.metrics().steals.increment();
         }
         self.kept(id, is_kept);
@@ -370,7 +397,10 @@ impl<P: Protocol> Worker<P> {
     /// Whether a kept connection can be used by a client whose command follows the reset.
     pub(super) fn can_pipeline_reset(&self, id: Id) -> bool {
         let Some((server, backend)) = self.servers.get(id).zip(self.servers.open(id)) else { return false };
-        let is_ready = server.cancels == 0 && !backend.flow.has_ended() && self.discard_reason(id).is_none();
+        let is_ready = server.cancels == 0
+            && !backend.flow.has_ended()
+            && !self.is_stale(id)
+            && self.discard_reason(id).is_none();
         let context = backend.kept_context();
         is_ready && context.is_some_and(|context| self.env.protocol.reset_need(context).is_pipelined())
     }
@@ -393,10 +423,27 @@ impl<P: Protocol> Worker<P> {
         is_held || self.pool.with(|pool| pool.take_kept(&server.key, id))
     }
 
+    /// Takes the connection that is kept for a client that resumes its session. Returns false if another worker has reserved it,
+    /// or if the database is paused.
+    pub(super) fn take_for_client(&mut self, id: Id) -> bool {
+        let Some(server) = self.servers.get(id) else { return false };
+        if self.servers.open(id).is_some_and(Backend::is_held) {
+            return !self.env.operations.is_paused(server.key.database());
+        }
+        self.pool.with(|pool| pool.resume_kept(&server.key, id))
+    }
+
     /// A connection has ended or is unusable: its client is told.
     pub(super) fn server_lost(&mut self, id: Id, error: Option<&Error>) {
-        let Some(server) = self.servers.remove(id) else { return };
+        if self.opening_lost(id, error) {
+            return;
+        }
+        let Some(mut server) = self.servers.remove(id) else { return };
+        self.move_usage(&mut server);
         let reason = error.map_or_else(|| "the server closed the connection".to_owned(), ToString::to_string);
+        if let Some(link) = &server.link {
+            link.doubt(&reason, &self.env);
+        }
         let fields: [(&str, &dyn std::fmt::Display); 2] =
             [("server_connection", &id.index), ("reason", &reason)];
         self.env.log.event(Level::Warn, "server-lost", &fields);
@@ -418,6 +465,7 @@ impl<P: Protocol> Worker<P> {
             }
         }
         self.pool.with(|pool| pool.closed(&server.key, Some(id)));
+        self.tell_console();
         self.forget_without_connection(&server.key);
         self.agenda.check_unserved = true;
     }
@@ -431,14 +479,19 @@ impl<P: Protocol> Worker<P> {
     }
 
     pub(super) fn close_server(&mut self, id: Id, reason: &str) {
+        if self.opening_lost(id, None) {
+            return;
+        }
         let Some(key) = self.end_server(id, reason) else { return };
         self.pool.with(|pool| pool.closed(&key, Some(id)));
+        self.tell_console();
         self.agenda.check_unserved = true;
     }
 
     /// Closes a connection that the pool does not count any more, or counts until it is told. Returns its key.
     fn end_server(&mut self, id: Id, reason: &str) -> Option<P::Key> {
-        let server = self.servers.remove(id)?;
+        let mut server = self.servers.remove(id)?;
+        self.move_usage(&mut server);
         let fields: [(&str, &dyn std::fmt::Display); 2] =
             [("server_connection", &id.index), ("reason", &reason)];
         self.env.log.event(Level::Info, "server-closed", &fields);

@@ -54,7 +54,9 @@ impl<P: Protocol> Worker<P> {
 
     /// Assigns a connection that was reset to a client that waits.
     pub(super) fn assign(&mut self, client: Id, server: Id) {
-        if !self.is_accepted(client, server) {
+        if self.is_stale(server) {
+            self.refresh_for(client, server);
+        } else if !self.is_accepted(client, server) {
             self.await_another(client, server);
         } else if !self.start_session(client, server, AcquiredState::Reset) {
             self.return_to_pool(server);

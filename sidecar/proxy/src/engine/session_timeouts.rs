@@ -60,6 +60,10 @@ impl<P: Protocol> Worker<P> {
             }
             _ => return None,
         };
+        if key.is_dedicated() {
+            // Such as replication: it is one command that lasts.
+            return None;
+        }
         client.timing.exceeded(self.env.limits.times.of(key.user()), self.env.now)
     }
 

@@ -4,8 +4,9 @@ use ciphertoll_net::Error;
 
 use super::backend::ServerExpiry;
 use super::client::{Client, ClientStage};
+use super::credentials::awaited_password;
 use super::worker::Worker;
-use crate::protocol::{PendingKill, Protocol, ProtocolSession};
+use crate::protocol::{PendingKill, PoolKey, Protocol, ProtocolSession};
 use crate::refusal::Refusal;
 use crate::slab::Id;
 
@@ -21,13 +22,18 @@ impl<P: Protocol> Worker<P> {
         for id in self.servers.ids() {
             self.tick_server(id);
         }
+        self.tick_hosts();
         for id in self.cancels.ids() {
             if self.cancels.get(id).is_some_and(|cancel| self.env.now >= cancel.until) {
                 self.cancel_lost(id);
             }
         }
         self.maintain();
+        self.measure_usage();
         self.resume_accepting();
+        if let Some(ticker) = &mut self.ticker {
+            ticker(self.env.now);
+        }
     }
 
     /// Carries out a `KILL` by another client, for a client that has no connection.
@@ -43,13 +49,18 @@ impl<P: Protocol> Worker<P> {
     }
 
     fn tick_server(&mut self, id: Id) {
-        let Some(server) = self.servers.get(id) else { return };
+        let Some(server) = self.servers.get(id).filter(|_| !self.is_searching(id)) else { return };
         let is_gone = |client| self.clients.get(client).is_none();
         match server.tick(&self.env, is_gone) {
             ServerExpiry::None => {}
             ServerExpiry::ConnectTimedOut => {
                 let (key, seconds) = (server.key.clone(), self.env.limits.connect.as_secs());
-                self.connect_failed(&key, Some(id), &Error::TimedOut { seconds });
+                let error = if server.password.is_waiting {
+                    awaited_password(key.user())
+                } else {
+                    Error::TimedOut { seconds }
+                };
+                self.connect_failed(&key, Some(id), &error);
             }
             ServerExpiry::ResetKept => {
                 if self.take_kept(id) {
@@ -59,7 +70,10 @@ impl<P: Protocol> Worker<P> {
             ServerExpiry::SendReset => self.update_backend(id, |backend, env| backend.send_reset(id, env)),
             ServerExpiry::Unused if self.is_kept_warm(&server.key) => {}
             ServerExpiry::Unused => self.close_server(id, "it was idle for too long"),
-            ServerExpiry::Close(reason) => self.close_server(id, reason),
+            ServerExpiry::Close(reason) => {
+                let reason = self.fell_silent(id).unwrap_or(reason);
+                self.close_server(id, reason);
+            }
         }
     }
 
@@ -88,7 +102,7 @@ impl<P: Protocol> Worker<P> {
             match client.stage {
                 ClientStage::Active(_) => {
                     count += 1;
-                    self.end_session(id);
+                    self.end_session(id, &Refusal::stopping());
                 }
                 // Its command has not run.
                 ClientStage::Queued { .. } => {
@@ -109,12 +123,14 @@ impl<P: Protocol> Worker<P> {
     }
 
     /// Within a response, the client would take an error message for a part of it.
-    fn end_session(&mut self, id: Id) {
+    pub(super) fn end_session(&mut self, id: Id, refusal: &Refusal) {
+        let is_unserved =
+            !matches!(self.clients.get(id).map(|client| &client.stage), Some(ClientStage::Active(_)));
         let can_send_error = self
             .served_client(id)
             .is_some_and(|served| served.session().is_some_and(ProtocolSession::can_send_error));
-        if can_send_error {
-            self.refuse(id, &Refusal::stopping());
+        if is_unserved || can_send_error {
+            self.refuse(id, refusal);
         }
         // Output that the client has not read by now is lost.
         self.close_client(id, "was cut off");

@@ -18,6 +18,7 @@ use super::flow::{TokenKind, parse_token};
 use super::mailbox::{MAILBOX, WorkerMessage};
 use super::shared_state::{SharedPool, SharedState};
 use super::signals::{FIRST_SIGNAL_TASK, SIGNALS, SignalTask, TaskThread};
+use super::usage::UsageTotals;
 use crate::log::Level;
 use crate::pool::ConnectionPool;
 use crate::protocol::Protocol;
@@ -38,11 +39,19 @@ pub(crate) struct Worker<P: Protocol> {
     pub(super) tokens: CancelTokens,
     pub(super) exclusive: ExclusiveDatabases,
     pub(super) agenda: Agenda,
+    pub(super) usage: UsageTotals,
+    /// How many clients and server connections have got a number.
+    pub(super) numbers: u32,
     /// Only on the first worker.
     pub(super) signals: Option<Channel>,
     /// Only on the first worker, in the order of [`SignalTask::ALL`].
     pub(super) signal_tasks: [Option<TaskThread>; SignalTask::ALL.len()],
+    /// Only on the first worker, see [`super::Workers::on_tick`].
+    pub(super) ticker: Option<Ticker>,
 }
+
+/// Starts work of other threads that is due.
+pub(super) type Ticker = Box<dyn FnMut(Instant) + Send>;
 
 impl<P: Protocol> Worker<P> {
     /// Serves until the proxy is stopped. Returns how many clients were cut off.
@@ -200,13 +209,28 @@ impl<P: Protocol> Worker<P> {
             None if signals <= 1 => self.env.limits.drain,
             _ => Duration::ZERO,
         };
+        self.begin_stop(wait);
+    }
+
+    /// Numbers of clients and of server connections are unique among all workers, and fit into 31 bits.
+    pub(super) fn next_number(&mut self) -> u32 {
+        self.numbers = self.numbers.wrapping_add(1);
+        let threads = self.shared.threads() as u32;
+        self.numbers.wrapping_mul(threads).wrapping_add(self.shared.thread as u32) & i32::MAX.cast_unsigned()
+    }
+
+    /// Gives clients this time to leave.
+    pub(super) fn begin_stop(&mut self, wait: Duration) {
         let clients = self.shared.clients();
         let open = self.pool.read(ConnectionPool::open);
         let seconds = wait.as_secs_f64();
         let fields: [(&str, &dyn std::fmt::Display); 3] =
             [("clients", &clients), ("server_connections", &open), ("wait_s", &seconds)];
         self.env.log.event(Level::Info, "stopping", &fields);
-        self.env.services.notifier.stopping();
+        // Once told, a service manager ends the process after a time of its own.
+        if wait <= self.env.limits.drain {
+            self.env.services.notifier.stopping();
+        }
         let until = self.env.now + wait;
         self.shared.broadcast(|| WorkerMessage::Stop(until));
         self.stop(until);

@@ -26,8 +26,11 @@ use super::key_deriver::KeyDeriver;
 use super::mailbox::{Mailbox, WorkerMessage};
 use super::shared_state::{SharedPool, SharedState};
 use super::signals::{FIRST_SIGNAL_TASK, SIGNALS, SignalTask, TaskThread};
+use super::usage::UsageTotals;
 use super::worker::Worker;
 use super::worker_shared::WorkerShared;
+use crate::console_facts::Facts;
+use crate::hosts::SharedHosts;
 use crate::inheritance::Inheritance;
 use crate::log::Log;
 use crate::notify::Notifier;
@@ -40,6 +43,30 @@ use crate::slab::Slab;
 pub struct Workers<P: Protocol> {
     first: Worker<P>,
     others: Vec<Worker<P>>,
+}
+
+/// The workers of one server, whatever its protocol.
+pub trait ServerWorkers: Send {
+    /// The files of inherited sockets are this process's.
+    fn own_files(&mut self, addresses: &[ListenAddress]);
+
+    /// The addresses of the TCP sockets.
+    fn addresses(&self) -> Vec<SocketAddr>;
+
+    /// Acts on a separate thread whenever a byte arrives from the other end of `signals`. Signals that arrive while one
+    /// waits count as one.
+    fn on_signal(
+        &mut self,
+        task: SignalTask,
+        signals: UnixStream,
+        act: Box<dyn FnMut() + Send>,
+    ) -> Result<(), StartError>;
+
+    /// Calls `act` a few times per second. It must not block.
+    fn on_tick(&mut self, act: Box<dyn FnMut(Instant) + Send>);
+
+    /// Serves on this thread and further ones until the proxy is stopped. Returns how many clients were cut off.
+    fn run(self: Box<Self>) -> Result<usize, Error>;
 }
 
 fn host(what: &str) -> impl Fn(Error) -> StartError + '_ {
@@ -67,10 +94,13 @@ impl<P: Protocol> Workers<P> {
             client_counts: ClientCounts::default(),
             notifier: notifier.clone(),
             key_deriver: key_deriver(Arc::clone(&mailboxes)),
+            console: Arc::default(),
             began: Instant::now(),
             started: Timestamp::now(),
         };
+        services.console.set_facts(Facts::of(settings, log));
         let mut workers = Vec::<Worker<P>>::new();
+        let hosts = watched_hosts(settings);
         let mut pool = ConnectionPool::new(settings.limits.server_connections);
         pool.set_limits(settings.limits.server_connections, settings.limits.groups.clone());
         let pools = WorkerShared::for_workers(pool, threads);
@@ -83,33 +113,36 @@ impl<P: Protocol> Workers<P> {
             };
             let (prepared, services) = (prepared.clone(), services.clone());
             let parts = (reactor, Acceptor::new(listeners), tokens);
-            workers.push(Worker::new(parts, shared, pool, prepared, settings, services));
+            let mut worker = Worker::new(parts, shared, pool, prepared, settings, services);
+            worker.env.hosts.clone_from(&hosts);
+            workers.push(worker);
         }
         let mut first = workers.remove(0);
         first.signals = Some(first.watch_signals(SIGNALS, signals)?);
         Ok(Self { first, others: workers })
     }
+}
 
-    /// The files of inherited sockets are this process's.
-    pub fn own_files(&mut self, addresses: &[ListenAddress]) {
-        self.first.acceptor.own_files(addresses);
-    }
-
-    pub fn addresses(&self) -> Vec<SocketAddr> {
-        self.first.acceptor.addresses().collect()
-    }
-
+impl<P: Protocol> Workers<P> {
     pub fn control(&self) -> ControlHandle<P> {
         self.first.control()
     }
+}
 
-    /// Acts on a separate thread whenever a byte arrives from the other end of `signals`. Signals that arrive while one
-    /// waits count as one.
-    pub fn on_signal(
+impl<P: Protocol> ServerWorkers for Workers<P> {
+    fn own_files(&mut self, addresses: &[ListenAddress]) {
+        self.first.acceptor.own_files(addresses);
+    }
+
+    fn addresses(&self) -> Vec<SocketAddr> {
+        self.first.acceptor.addresses().collect()
+    }
+
+    fn on_signal(
         &mut self,
         task: SignalTask,
         signals: UnixStream,
-        mut act: impl FnMut() + Send + 'static,
+        mut act: Box<dyn FnMut() + Send>,
     ) -> Result<(), StartError> {
         let token = FIRST_SIGNAL_TASK + task as usize;
         let signals = self.first.watch_signals(token, signals)?;
@@ -118,9 +151,12 @@ impl<P: Protocol> Workers<P> {
         Ok(())
     }
 
-    /// Serves on this thread and further ones until the proxy is stopped. Returns how many clients were cut off.
-    pub fn run(self) -> Result<usize, Error> {
-        let Self { mut first, others } = self;
+    fn on_tick(&mut self, act: Box<dyn FnMut(Instant) + Send>) {
+        self.first.ticker = Some(act);
+    }
+
+    fn run(self: Box<Self>) -> Result<usize, Error> {
+        let Self { mut first, others } = *self;
         let start = |worker: Worker<P>| {
             let name = format!("serve-{}", worker.shared.thread);
             let mut worker = worker;
@@ -174,6 +210,14 @@ fn make_directory(socket: &Path, mode_of_socket: u32) -> Result<(), StartError> 
     }
 }
 
+/// The hosts, if there is a choice of them, a role that they must have, or a name that is watched.
+fn watched_hosts(settings: &Settings) -> Option<Arc<SharedHosts>> {
+    let server = &settings.server;
+    let labels = server.hosts().map(ToString::to_string).collect();
+    let is_watched = server.is_watched() || settings.limits.dns.is_some();
+    is_watched.then(|| Arc::new(SharedHosts::new(labels, server.target, server.balance)))
+}
+
 fn key_deriver<P: Protocol>(mailboxes: Arc<[Mailbox<P>]>) -> KeyDeriver {
     KeyDeriver::new(move |server| {
         if let Some(mailbox) = mailboxes.get(server.thread()) {
@@ -202,11 +246,13 @@ impl<P: Protocol> Worker<P> {
                 version,
                 is_timed: limits.times.is_on(),
                 limits,
-                server: settings.server.address.to_string(),
+                server: settings.server.label(),
                 log,
                 access,
                 upstream,
+                hosts: None,
                 services,
+                operations: Arc::default(),
                 reactor,
                 spare: SpareBuffers::default(),
                 now,
@@ -222,8 +268,11 @@ impl<P: Protocol> Worker<P> {
             tokens,
             exclusive: ExclusiveDatabases::default(),
             agenda: Agenda::new(now),
+            usage: UsageTotals::new(now),
+            numbers: 0,
             signals: None,
             signal_tasks: [const { None }; SignalTask::ALL.len()],
+            ticker: None,
         }
     }
 

@@ -2,7 +2,7 @@ use super::*;
 use crate::status::tests::example;
 
 fn lines(metrics: &Metrics) -> Vec<String> {
-    render(metrics, &example()).lines().map(ToOwned::to_owned).collect()
+    render(&[(metrics, &example())]).lines().map(ToOwned::to_owned).collect()
 }
 
 fn has(lines: &[String], line: &str) {
@@ -34,6 +34,8 @@ fn counters_are_shown() {
         "ciphertoll_proxy_steals_total 7",
         "ciphertoll_proxy_server_connections{user=\"app\",database=\"a\\\"b\\\\\\n\",state=\"idle\"} 4",
         "ciphertoll_proxy_certificate_expiry_timestamp_seconds{file=\"/ca.pem\"} 1800000000",
+        "ciphertoll_proxy_password_fetches_total{user=\"app\",result=\"failed\"} 1",
+        "ciphertoll_proxy_password_expiry_timestamp_seconds{user=\"app\"} 1800000000",
     ] {
         has(&lines, line);
     }
@@ -58,7 +60,7 @@ fn histogram_buckets_are_cumulative() {
 fn every_sample_belongs_to_one_documented_family() {
     let metrics = Metrics::default();
     metrics.refusals.increment("53300");
-    let text = render(&metrics, &example());
+    let text = render(&[(&metrics, &example())]);
     let mut families: Vec<&str> = Vec::new();
     for line in text.lines() {
         if let Some(family) = line.strip_prefix("# TYPE ") {
@@ -89,4 +91,19 @@ fn the_number_of_labels_is_limited() {
     }
     let counts = metrics.refusals.counts();
     assert_eq!((counts.len(), metrics.refusals.total()), (MAX_LABELS + 1, 1_000));
+}
+
+#[test]
+fn samples_of_several_servers_have_its_name_and_stay_with_their_family() {
+    let (one, other) = (Metrics::default(), Metrics::default());
+    one.sessions.add(3);
+    let named = |name: &str| Status { name: Some(name.to_owned()), ..example() };
+    let text = render(&[(&one, &named("orders")), (&other, &named("users"))]);
+    let sessions = "# TYPE ciphertoll_proxy_sessions_total counter\n\
+        ciphertoll_proxy_sessions_total{server_name=\"orders\"} 3\n\
+        ciphertoll_proxy_sessions_total{server_name=\"users\"} 0\n#";
+    assert!(text.contains(sessions), "{text}");
+    assert!(text.contains("clients{server_name=\"users\",state=\"queued\"} 2\n"), "{text}");
+    assert!(text.contains("\nciphertoll_proxy_log_lines_dropped_total 0\n"), "{text}");
+    assert_eq!(text.matches("# HELP ciphertoll_proxy_clients ").count(), 1);
 }

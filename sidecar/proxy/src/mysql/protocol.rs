@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use ciphertoll_wire::mysql::command::{encode_query, encode_quit};
 use ciphertoll_wire::mysql::greeting_template::GreetingTemplate;
-use ciphertoll_wire::mysql::relay::{Diagnostics, InternalCommand, OpenState, ResetOutcome};
+use ciphertoll_wire::mysql::relay::{Diagnostics, InternalCommand, OpenState, ReportedRole, ResetOutcome};
 use ciphertoll_wire::mysql::sql::Remains;
 use ciphertoll_wire::mysql::ssl_request::UTF8MB4;
 use ciphertoll_wire::mysql::{
@@ -21,9 +21,11 @@ use super::limit_errors;
 use super::session::{BackendState, ClientSession, ReleasedState};
 use super::startup_request::StartupRequest;
 use crate::client_auth::ClientAuth;
+use crate::credentials::PasswordCell;
 use crate::exceeded::Exceeded;
 use crate::fingerprint::Fingerprint;
 use crate::group_limits::GroupKind;
+use crate::hosts::{RoleKind, ServerRole};
 use crate::login_names::LoginNames;
 use crate::protocol::{
     AcquiredState, CancelBy, CancelPlan, CancelToken, CommandOutcome, ConnectPlan, PoolKey, Pooling,
@@ -85,6 +87,8 @@ struct ServerAccount {
     /// The capabilities of its last client in this worker that used that database.
     last_terms: Option<Terms>,
     password: Secret,
+    /// In place of `password`.
+    command: Option<Arc<PasswordCell>>,
     fingerprint: Fingerprint,
 }
 
@@ -111,6 +115,7 @@ impl ServerAccount {
             default_key: MySqlKey { names, terms: FIRST_TERMS },
             last_terms: None,
             password: user.password.clone(),
+            command: user.command.clone(),
             fingerprint: user.fingerprint(),
         }
     }
@@ -259,15 +264,26 @@ impl Protocol for MySql {
         self.accounts.get(key.user()).map(|account| account.fingerprint)
     }
 
+    fn password_cell(&self, key: &MySqlKey) -> Option<&Arc<PasswordCell>> {
+        self.accounts.get(key.user())?.command.as_ref()
+    }
+
     fn connect_plan(&self, key: &MySqlKey) -> Option<ConnectPlan> {
         let account = self.accounts.get(key.user())?;
+        let (user, password) = match &account.command {
+            None => (key.user().to_owned(), account.password.clone()),
+            Some(cell) => {
+                let fetched = cell.login()?;
+                (fetched.user.clone(), fetched.password.clone())
+            }
+        };
         let plugin = self.greeting.as_ref().map_or(Plugin::default(), |greeting| greeting.plugin());
         let login = Arc::new(MySqlLogin {
             database: key.names.database().map(ToOwned::to_owned),
             encryption: self.encryption,
             transport: self.transport,
             plugin,
-            ..MySqlLogin::new(key.user().to_owned(), account.password.clone())
+            ..MySqlLogin::new(user, password)
         });
         let machine = MySqlConnect::pooled(Arc::clone(&login), key.terms);
         Some(ConnectPlan { login: session::Login::MySql(login), machine: session::Connect::MySql(machine) })
@@ -361,12 +377,28 @@ impl Protocol for MySql {
         Ok(InternalCommand::ping(backend.capabilities, to_server))
     }
 
+    fn ask_role(
+        &self,
+        backend: &mut BackendState,
+        to_server: &mut Vec<u8>,
+    ) -> SessionResult<InternalCommand> {
+        Ok(InternalCommand::ask_role(backend.capabilities, to_server)?)
+    }
+
+    fn take_role(&self, backend: &mut BackendState) -> Option<ServerRole> {
+        backend.role.take()
+    }
+
     fn holds_diagnostics(&self, released: &ReleasedState) -> bool {
         released.diagnostics == Diagnostics::Some
     }
 
     fn idle_command(&self) -> InternalCommand {
         InternalCommand::nothing()
+    }
+
+    fn server_process(&self, backend: &BackendState) -> Option<u32> {
+        Some(backend.connection_id)
     }
 
     fn terminate(&self, to_server: &mut Vec<u8>) {
@@ -395,6 +427,7 @@ impl ProtocolCommand for InternalCommand {
         Ok(match Self::step(self, input, &mut backend.initial_state)? {
             Response::NeedInput => Response::NeedInput,
             Response::Done(ResetOutcome::Restored) => {
+                backend.role = self.role().and_then(server_role);
                 if let Some(status) = self.reset_status() {
                     backend.record_status(status);
                 }
@@ -405,4 +438,15 @@ impl ProtocolCommand for InternalCommand {
             )),
         })
     }
+}
+
+/// A server that restricts writes is a standby: what else it is, it does not tell.
+fn server_role(reported: ReportedRole) -> Option<ServerRole> {
+    let kind = match reported {
+        ReportedRole::ReadWrite => RoleKind::ReadWrite,
+        ReportedRole::ReadOnly => RoleKind::Standby,
+        ReportedRole::NotReady => RoleKind::NotReady,
+        ReportedRole::Unknown => return None,
+    };
+    Some(ServerRole { kind, timeline: None })
 }

@@ -9,12 +9,13 @@ use ciphertoll_wire::mysql::relay::{
 use ciphertoll_wire::mysql::server::write_ok;
 use ciphertoll_wire::mysql::sql::Remains;
 use ciphertoll_wire::mysql::{Capabilities, Error, MySqlServerInfo, Response};
-use ciphertoll_wire::relay::Departure;
+use ciphertoll_wire::relay::{Departure, RoleDoubt};
 
 use super::connection_ids::{ConnectionIds, FIRST_ID, KillTarget, RegisteredClient};
 use super::pooled_state::{CommandPurpose, TransactionPooling};
 use super::refusal;
 use super::startup_request::{LoginContext, StartupRequest};
+use crate::hosts::ServerRole;
 use crate::protocol::{
     CancelToken, Detached, FromClient, FromServer, ProtocolSession, Release, ResetPolicy, SessionProgress,
     SessionResult, SettingsResult,
@@ -38,6 +39,8 @@ pub struct BackendState {
     pub reset: ResetPolicy,
     /// What its sessions have left since the last reset.
     pub remains: Remains,
+    /// What the server has told when it was asked last.
+    pub(super) role: Option<ServerRole>,
 }
 
 /// What a reset must know of the session before it, and whether its client may ask for diagnostics.
@@ -90,6 +93,7 @@ impl BackendState {
             prepared: ConnectionStatements::default(),
             reset,
             remains: Remains::Nothing,
+            role: None,
         }
     }
 
@@ -313,6 +317,10 @@ impl ProtocolSession for ClientSession {
             self.registration().kills_answered();
         }
         Ok(FromServer { skip_bytes, settings_result, pass_bytes, ..FromServer::default() })
+    }
+
+    fn take_role_doubt(&mut self) -> RoleDoubt {
+        self.relay.take_role_doubt()
     }
 
     fn is_full(&self) -> bool {

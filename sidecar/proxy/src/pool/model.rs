@@ -1,17 +1,18 @@
 //! A model of workers that share a pool, without sockets: after any events in any order, with messages that
-//! take any time, no client waits while it could be given a connection within all limits, and a user without a connection
-//! gets the next one that another user releases.
+//! take any time, no client waits while it could be given a connection within all limits, a user without a connection gets
+//! the next one that another user releases, and no client of a paused key is given one.
 //!
 //! Each step is what a worker does between two reads of its mailbox; the operations of the pool are the real
 //! ones.
 
-use std::collections::{BTreeMap, VecDeque};
-use std::num::NonZeroUsize;
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use proptest::prelude::*;
 
 use super::*;
-use crate::group_limits::GroupLimit;
+
+mod limits;
+mod pauses;
 
 const THREADS: usize = 3;
 
@@ -55,6 +56,8 @@ enum WorkerMessage {
     ReleaseReserved(Number),
     Evict(Number, Name),
     TakeServer(Name, Number),
+    /// Exactly these keys are paused, by the rule with this number.
+    Pause(u64, BTreeSet<Name>),
 }
 
 /// An event. The number selects one of the workers, clients or connections to which it can happen.
@@ -62,7 +65,7 @@ type Event = (&'static str, EventHandler, usize);
 type EventHandler = fn(&mut Model, usize);
 
 fn event() -> impl Strategy<Value = Event> {
-    let weighted: [(u32, &str, EventHandler); 12] = [
+    let weighted: [(u32, &str, EventHandler); 14] = [
         (6, "a client connects", Model::connect),
         (3, "a client disconnects", Model::disconnect_any),
         (3, "a transaction ends", Model::end_transaction),
@@ -75,6 +78,8 @@ fn event() -> impl Strategy<Value = Event> {
         (6, "a message is read", Model::read_message),
         (1, "the limit changes", Model::set_limit),
         (1, "the limits of users and databases change", Model::set_groups),
+        (1, "a key is paused", Model::pause),
+        (1, "a key is resumed", Model::resume),
     ];
     let kinds = weighted.map(|(weight, name, happens)| (weight, Just((name, happens)).boxed()));
     let kind = proptest::strategy::Union::new_weighted(kinds.to_vec());
@@ -91,6 +96,10 @@ struct Model {
     mailboxes: [VecDeque<WorkerMessage>; THREADS],
     /// Workers that must look for unserved clients before they sleep.
     check_unserved: [bool; THREADS],
+    /// The latest rule that was sent, the one that the pool has, and the one that each worker has read.
+    pauses: BTreeSet<Name>,
+    pauses_of_pool: (u64, BTreeSet<Name>),
+    pauses_read: [BTreeSet<Name>; THREADS],
     next: u32,
     /// The connection that is returned has just been opened.
     is_new: bool,
@@ -119,6 +128,9 @@ impl Model {
             opening: Vec::new(),
             mailboxes: Default::default(),
             check_unserved: [false; THREADS],
+            pauses: BTreeSet::new(),
+            pauses_of_pool: (0, BTreeSet::new()),
+            pauses_read: Default::default(),
             next: 0,
             is_new: false,
             began: Instant::now(),
@@ -169,112 +181,15 @@ impl Model {
         }
     }
 
-    fn set_limit(&mut self, at: usize) {
-        self.limit = 1 + at % 4;
-        self.apply_limits();
-    }
-
-    /// Each bit of the number is a limit.
-    fn set_groups(&mut self, at: usize) {
-        let bit = |number: usize| at >> number & 1;
-        let limit = |first: usize| GroupLimit {
-            connections: NonZeroUsize::new(bit(first) * (1 + bit(first + 1))),
-            warm: bit(first + 1) & !bit(first),
-            clients: None,
-        };
-        let of = |names: [Name; 2], first: usize| {
-            let limits = names.into_iter().enumerate();
-            limits.map(|(place, name)| (name.to_owned(), limit(first + place))).collect()
-        };
-        self.groups = GroupLimits { users: of(USERS, 0), databases: of(DATABASES, 3) };
-        self.apply_limits();
-    }
-
-    fn apply_limits(&mut self) {
-        self.pool.set_limits(self.limit, self.groups.clone());
-        self.check_unserved = [true; THREADS];
-    }
-
-    /// Connections of keys for which `holds` is true, including those that are being opened or moved.
-    fn open_where(&self, holds: impl Fn(Name) -> bool) -> usize {
-        let moving = self.mailboxes.iter().flatten().filter_map(|message| match message {
-            WorkerMessage::TakeServer(key, _) => Some(*key),
-            _ => None,
-        });
-        let open = self.connections.values().map(|(key, _)| *key);
-        open.chain(self.opening.iter().map(|(_, key)| *key)).chain(moving).filter(|key| holds(key)).count()
-    }
-
-    fn open_of_user(&self, user: &str) -> usize {
-        self.open_where(|key| key.user() == user)
-    }
-
-    fn open_of_database(&self, database: &str) -> usize {
-        self.open_where(|key| key.database() == database)
-    }
-
-    fn user_limit(&self, key: Name) -> (usize, usize) {
-        limit_of(self.groups.users.get(key.user()))
-    }
-
-    fn database_limit(&self, key: Name) -> (usize, usize) {
-        limit_of(self.groups.databases.get(key.database()))
-    }
-
-    fn has_room(&self, key: Name) -> bool {
-        self.pool.open() < self.limit
-            && self.open_of_user(key.user()) < self.user_limit(key).0
-            && self.open_of_database(key.database()) < self.database_limit(key).0
-    }
-
-    /// Whether an unused connection could be closed for this key, or used if it is of this key.
-    fn can_make_room(&self, key: Name) -> bool {
-        let is_unused = |state: &ServerState| matches!(state, ServerState::Idle | ServerState::Kept(_));
-        let may_give = |other: Name| {
-            let user = self.open_of_user(other.user()) > self.user_limit(other).1;
-            let database = self.open_of_database(other.database()) > self.database_limit(other).1;
-            (other.user() == key.user() || user) && (other.database() == key.database() || database)
-        };
-        let unused: Vec<Name> =
-            self.connections.values().filter(|(_, state)| is_unused(state)).map(|(key, _)| *key).collect();
-        let of_user = |other: &Name| other.user() == key.user();
-        let of_database = |other: &Name| other.database() == key.database();
-        let any = |holds: &dyn Fn(&Name) -> bool| unused.iter().any(|other| may_give(other) && holds(other));
-        let user_is_full = self.open_of_user(key.user()) >= self.user_limit(key).0;
-        match (user_is_full, self.open_of_database(key.database()) >= self.database_limit(key).0) {
-            (false, false) => any(&|_| true),
-            (true, false) => any(&of_user),
-            (false, true) => any(&of_database),
-            (true, true) => any(&of_user) && any(&of_database),
-        }
-    }
-
-    /// Whether a client waits whose user has no connection, and that could use the room of a connection of `from`.
-    fn is_passed_over(&self, from: Name) -> bool {
-        let is_coming = |user: &str| {
-            let evicts = |message: &WorkerMessage| matches!(message, WorkerMessage::Evict(_, key) if key.user() == user);
-            self.mailboxes.iter().flatten().any(evicts)
-        };
-        let is_limited = |key: Name| self.open_of_database(key.database()) >= self.database_limit(key).0;
-        let waits = |(key, state): &(Name, ClientState)| {
-            *state == ClientState::Queued
-                && key.user() != from.user()
-                && self.open_of_user(key.user()) == 0
-                && !is_coming(key.user())
-                && !is_limited(key)
-                && self.open_of_user(from.user()) > self.user_limit(from).1
-                && self.open_of_database(from.database()) > self.database_limit(from).1
-                && !self.has_room(key)
-                && !self.can_make_room(key)
-        };
-        self.pool.open() <= self.limit && self.clients.values().any(waits)
-    }
-
     fn queue(&mut self, client: Number, key: Name) {
         self.clients.insert(client, (key, ClientState::Queued));
         // Half of the clients accept a connection that was not reset, and half of these can use it.
         let acceptable = if client.1.is_multiple_of(2) { Acceptable::Any } else { Acceptable::Reset };
-        match self.pool.acquire(&key, client, acceptable, self.began) {
+        let action = self.pool.acquire(&key, client, acceptable, self.began);
+        if action != PoolAction::Wait {
+            self.check_not_paused(key);
+        }
+        match action {
             PoolAction::TakeUnreset(connection) if client.1.is_multiple_of(4) => {
                 self.pool.wait_for(&key, connection, client, self.began);
                 self.set(connection, ServerState::Resetting);
@@ -301,7 +216,10 @@ impl Model {
     fn apply_action(&mut self, thread: usize, key: Name, mut action: PoolAction<Number>) {
         loop {
             match action {
-                PoolAction::Open => return self.opening.push((thread, key)),
+                PoolAction::Open => {
+                    self.check_not_paused(key);
+                    return self.opening.push((thread, key));
+                }
                 PoolAction::Release(connection) if connection.thread() == thread => {
                     return self.release_reserved(connection);
                 }
@@ -360,14 +278,17 @@ impl Model {
     /// Half of the clients can use a connection that was not reset.
     fn reassign_kept(&mut self, connection: Number, key: Name) {
         match self.pool.assign_unreset(&key, connection, |client| client.1 % 2 == 0) {
-            Some(client) => self.assign(client, connection),
+            Some(client) => {
+                self.check_not_paused(key);
+                self.assign(client, connection);
+            }
             None => self.set(connection, ServerState::Resetting),
         }
     }
 
     fn return_to_pool(&mut self, connection: Number) {
         let (key, _) = self.connections[&connection];
-        if self.pool.is_over_limit(&key) {
+        if self.pool.is_over_limit(&key) || self.pauses_read[connection.thread()].contains(key) {
             return self.close(connection);
         }
         let is_needed = self.is_new
@@ -376,6 +297,11 @@ impl Model {
         self.set(connection, ServerState::Idle);
         let released = self.pool.release(&key, connection);
         assert!(!is_passed_over || matches!(released, Released::Replaced(_)), "{key}: {released:?}");
+        match released {
+            Released::Idle => {}
+            Released::Assigned(_) => self.check_not_paused(key),
+            Released::Replaced(next) => self.check_not_paused(next),
+        }
         match released {
             Released::Idle => self.check_unserved[connection.thread()] = true,
             Released::Assigned(client) if client.thread() == connection.thread() => {
@@ -416,6 +342,7 @@ impl Model {
                 self.connections.insert(connection, (key, ServerState::Idle));
                 self.assign(client, connection);
             }
+            Some(WorkerMessage::Pause(version, pauses)) => self.read_pauses(thread, version, pauses),
         }
     }
 
@@ -472,8 +399,9 @@ impl Model {
         let Some((client, key)) = pick(&self.clients, at, is_parked) else { return };
         match self.clients[&client].1 {
             ClientState::Parked(last_server)
-                if self.is_kept_for(last_server, client) && self.pool.take_kept(&key, last_server) =>
+                if self.is_kept_for(last_server, client) && self.pool.resume_kept(&key, last_server) =>
             {
+                self.check_not_paused(key);
                 self.clients.insert(client, (key, ClientState::Active(last_server)));
                 self.set(last_server, ServerState::Busy(client));
             }
@@ -536,29 +464,25 @@ impl Model {
         }
     }
 
-    /// No client waits while a connection is free or could be opened.
+    /// No client waits while a connection is free or could be opened, unless its key is paused. A paused key has only the
+    /// connections that clients still use.
     fn check_settled(&self) {
-        for (key, _) in self.clients.values().filter(|(_, state)| *state == ClientState::Queued) {
+        for (key, _) in self
+            .clients
+            .values()
+            .filter(|(key, state)| *state == ClientState::Queued && !self.pauses.contains(key))
+        {
             assert!(!self.has_room(key), "a connection could be opened, and a client of {key} waits");
             assert!(!self.can_make_room(key), "a connection is unused, and a client of {key} waits");
         }
-    }
-
-    /// Connections above the limits: in all, of users, of databases.
-    fn surplus(&self) -> Vec<usize> {
-        let mut surplus = vec![self.pool.open().saturating_sub(self.limit)];
-        for key in KEYS {
-            surplus.push(self.open_of_user(key.user()).saturating_sub(self.user_limit(key).0));
-            surplus.push(self.open_of_database(key.database()).saturating_sub(self.database_limit(key).0));
+        let is_free = |state: &ServerState| !matches!(state, ServerState::Busy(_));
+        for key in &self.pauses {
+            let used = self.connections.values().filter(|(of, _)| of == key);
+            let used =
+                used.inspect(|(_, state)| assert!(!is_free(state), "{key} is paused, and has {state:?}"));
+            assert_eq!(self.pool.open_of(|of| of == key), used.count());
         }
-        surplus
     }
-}
-
-/// The maximum of connections, and those that are not closed for others.
-fn limit_of(limit: Option<&GroupLimit>) -> (usize, usize) {
-    let connections = limit.and_then(|limit| limit.connections);
-    (connections.map_or(usize::MAX, NonZeroUsize::get), limit.map_or(0, |limit| limit.warm))
 }
 
 proptest! {
@@ -581,6 +505,10 @@ proptest! {
             limit.warm = 0;
         }
         model.apply(("the limits change", |model, _| model.apply_limits(), 0));
+        model.settle();
+        model.check_settled();
+        model.pauses.clear();
+        model.send_pauses();
         model.settle();
         model.check_settled();
         // All clients with a connection leave, one after the other: each of the others gets one.

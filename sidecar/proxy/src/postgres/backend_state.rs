@@ -8,6 +8,7 @@ use ciphertoll_wire::postgres::server::{
 use ciphertoll_wire::postgres::sql::Remains;
 use ciphertoll_wire::postgres::{CancelKey, Error, Parameters, PostgresServerInfo, TransactionStatus};
 
+use crate::hosts::ServerRole;
 use crate::protocol::CancelToken;
 
 /// The length of `BackendKeyData` and `ReadyForQuery`.
@@ -46,6 +47,8 @@ pub struct BackendState {
     /// For cancel requests.
     pub(crate) cancel: Option<(u32, CancelKey)>,
     pub(super) greeting: Greeting,
+    /// What the server has told when it was asked last.
+    pub(super) role: Option<ServerRole>,
 }
 
 /// The part of a greeting that depends on the reported settings only.
@@ -94,6 +97,7 @@ impl BackendState {
             has_new_base: false,
             cancel: None,
             greeting: Greeting::default(),
+            role: None,
         }
     }
 

@@ -1,6 +1,7 @@
 //! A PostgreSQL client's handshake: from its first byte until it is authenticated.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
+use std::time::Instant;
 
 use ciphertoll_wire::postgres::message::MAX_LOGIN_PAYLOAD_BYTES;
 use ciphertoll_wire::postgres::server::{
@@ -12,12 +13,18 @@ use ciphertoll_wire::{Secret, postgres};
 use foldhash::HashMap;
 
 use crate::client_auth::{ClientAuth, TlsState};
+use crate::console_rules::CONSOLE;
+use crate::postgres::auth_query::{CredentialLookup, Found};
+use crate::postgres::found_users::ProvenLogin;
 use crate::postgres::recent_logins::RecentLogins;
 use crate::postgres::startup_request::{StartupParameters, StartupRequest};
 use crate::protocol::{HandshakeResult, HandshakeStep, ProtocolHandshake, next_step};
 use crate::refusal::Refusal;
+use crate::settings::ReplicationAccess;
 
 const SALT_BYTES: usize = 16;
+/// The type of all responses to a request for authentication.
+const PASSWORD_MESSAGE: u8 = b'p';
 /// One for TLS and one for GSSAPI encryption.
 const MAX_REQUESTS: u8 = 2;
 
@@ -37,16 +44,50 @@ pub struct ClientHandshake {
     credentials: Option<Arc<CredentialStore>>,
     tls: TlsState,
     recent_logins: Option<RecentLogins>,
+    /// For users whom the settings do not name; `None` if they are refused.
+    lookup: Option<Arc<CredentialLookup>>,
+    replication: ReplicationAccess,
     /// Drawn together with those of other clients, if it is known to be needed.
     nonce: Option<ServerNonce>,
+    console: ConsoleTrust,
     state: HandshakeState,
+}
+
+/// Whether the client may log in to the console as the user `pgbouncer` without a password.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum ConsoleTrust {
+    Untrusted,
+    Trusted,
 }
 
 enum HandshakeState {
     Startup { requests: u8 },
-    AwaitScram { request: Box<StartupRequest>, credentials: Arc<CredentialStore> },
-    AwaitProof { request: Box<StartupRequest>, first: ServerFirst },
+    AwaitSecret { request: Box<StartupRequest>, lookup: Arc<CredentialLookup>, answer: Arc<OnceLock<Found>> },
+    AwaitScram { request: Box<StartupRequest>, secret: SecretSource },
+    AwaitProof { request: Box<StartupRequest>, first: ServerFirst, found: Option<FoundSecret> },
     Over,
+}
+
+/// Where the secret of a client's user comes from.
+enum SecretSource {
+    Settings(Arc<CredentialStore>),
+    Server(FoundSecret),
+}
+
+/// A user's secret on the server.
+struct FoundSecret {
+    verifier: Verifier,
+    since: Instant,
+    lookup: Arc<CredentialLookup>,
+}
+
+impl SecretSource {
+    fn verifier_of(&self, user: &str) -> &Verifier {
+        match self {
+            Self::Settings(credentials) => credentials.verifier_of(user),
+            Self::Server(found) => &found.verifier,
+        }
+    }
 }
 
 impl CredentialStore {
@@ -70,11 +111,7 @@ impl CredentialStore {
             .into_iter()
             .map(|(user, password)| Ok((user.to_owned(), verifier(password.expose())?)))
             .collect::<Result<_, scram::Error>>()?;
-        let mut sasl_request = Vec::new();
-        let mechanisms = vec![Mechanism::Sha256.name().as_bytes()];
-        // Fails only for more than a gigabyte.
-        let _ = write_authentication(&mut sasl_request, &Authentication::Sasl { mechanisms });
-        Ok(Self { verifiers, decoy: verifier(&decoy)?, sasl_request })
+        Ok(Self { verifiers, decoy: verifier(&decoy)?, sasl_request: sasl_request() })
     }
 
     fn verifier_of(&self, user: &str) -> &Verifier {
@@ -87,7 +124,20 @@ type Outcome = HandshakeResult<Box<StartupRequest>>;
 impl ClientHandshake {
     pub fn new(auth: ClientAuth, credentials: Option<Arc<CredentialStore>>) -> Self {
         let state = HandshakeState::Startup { requests: 0 };
-        Self { auth, credentials, tls: auth.initial_tls(), recent_logins: None, nonce: None, state }
+        let (tls, replication) = (auth.initial_tls(), ReplicationAccess::Refused);
+        let console = ConsoleTrust::Untrusted;
+        let lookup = None;
+        Self { auth, credentials, tls, recent_logins: None, lookup, replication, nonce: None, console, state }
+    }
+
+    #[must_use]
+    pub(super) fn with_lookup(self, lookup: Option<Arc<CredentialLookup>>) -> Self {
+        Self { lookup, ..self }
+    }
+
+    #[must_use]
+    pub(super) fn with_replication(self, replication: ReplicationAccess) -> Self {
+        Self { replication, ..self }
     }
 
     /// Saves parsing a message that clients have sent before, and drawing a nonce.
@@ -104,10 +154,17 @@ impl ClientHandshake {
     fn advance(&mut self, input: &mut &[u8], out: &mut Vec<u8>) -> Outcome {
         match std::mem::replace(&mut self.state, HandshakeState::Over) {
             HandshakeState::Startup { requests } => self.startup(requests, input, out),
-            HandshakeState::AwaitScram { request, credentials } => {
-                self.scram(request, credentials, input, out)
+            HandshakeState::AwaitSecret { request, lookup, answer } => {
+                // It is not read, and must not become ever more.
+                if input.len() > MAX_LOGIN_PAYLOAD_BYTES {
+                    return Err(out_of_order());
+                }
+                self.secret(request, lookup, answer, out)
             }
-            HandshakeState::AwaitProof { request, first } => self.proof(request, first, input, out),
+            HandshakeState::AwaitScram { request, secret } => self.scram(request, secret, input, out),
+            HandshakeState::AwaitProof { request, first, found } => {
+                self.proof(request, first, found, input, out)
+            }
             HandshakeState::Over => Ok(Some(HandshakeStep::HangUp("the handshake is over"))),
         }
     }
@@ -142,7 +199,8 @@ impl ClientHandshake {
             }
             Startup::Cancel { process_id, key } => HandshakeStep::Cancel { process_id, key: key.to_vec() },
             Startup::Login(message) => {
-                return self.login(|| StartupParameters::read(&message).map(Arc::new), out);
+                let access = self.replication;
+                return self.login(|| StartupParameters::read_as(&message, access).map(Arc::new), out);
             }
         }))
     }
@@ -160,57 +218,118 @@ impl ClientHandshake {
         }
         out.extend_from_slice(&parameters.negotiation);
         let request = StartupRequest::new(parameters);
+        if self.console == ConsoleTrust::Trusted && is_for_console(&request.parameters) {
+            return Ok(Some(HandshakeStep::Login(request)));
+        }
+        if let Some(lookup) = self.lookup.take_if(|lookup| !lookup.configures(&request.parameters.user)) {
+            return self.look_up(request, lookup, out);
+        }
         if let Some(credentials) = self.credentials.take_if(|_| self.auth.needs_password()) {
             out.extend_from_slice(&credentials.sasl_request);
-            self.state = HandshakeState::AwaitScram { request, credentials };
+            let secret = SecretSource::Settings(credentials);
+            self.state = HandshakeState::AwaitScram { request, secret };
             return Ok(None);
         }
         let user = &request.parameters.user;
         if self.auth.is_met(&self.tls, user) {
             return Ok(Some(HandshakeStep::Login(request)));
         }
-        // The server's wording, without the name in the certificate.
-        let message = format!("certificate authentication failed for user \"{user}\"");
-        Err(Refusal::new(Refusal::WHO, message))
+        Err(wrong_certificate(user))
+    }
+
+    /// The user is not in the settings: the client must prove its password, however else it is authenticated.
+    fn look_up(
+        &mut self,
+        request: Box<StartupRequest>,
+        lookup: Arc<CredentialLookup>,
+        out: &mut Vec<u8>,
+    ) -> Outcome {
+        let user = &request.parameters.user;
+        if self.auth == ClientAuth::Certificate && !self.auth.is_met(&self.tls, user) {
+            return Err(wrong_certificate(user));
+        }
+        let answer = Arc::new(OnceLock::new());
+        if let Some(found) = lookup.cached(user) {
+            let _ = answer.set(found);
+            return self.secret(request, lookup, answer, out);
+        }
+        let step = HandshakeStep::LookUp(lookup.look_up(user, &answer));
+        self.state = HandshakeState::AwaitSecret { request, lookup, answer };
+        Ok(Some(step))
+    }
+
+    fn secret(
+        &mut self,
+        request: Box<StartupRequest>,
+        lookup: Arc<CredentialLookup>,
+        answer: Arc<OnceLock<Found>>,
+        out: &mut Vec<u8>,
+    ) -> Outcome {
+        let (verifier, since) = match answer.get() {
+            None => return Ok(Some(self.wait(HandshakeState::AwaitSecret { request, lookup, answer }))),
+            Some(Found::Failed) => {
+                let message = "the proxy cannot look up users at the moment: the reason is in its log";
+                return Err(Refusal::new(Refusal::NO_SERVER, message));
+            }
+            Some(Found::Secret { verifier, since }) => (verifier.clone(), *since),
+        };
+        out.extend_from_slice(&sasl_request());
+        let secret = SecretSource::Server(FoundSecret { verifier, since, lookup });
+        self.state = HandshakeState::AwaitScram { request, secret };
+        Ok(None)
     }
 
     fn scram(
         &mut self,
         request: Box<StartupRequest>,
-        credentials: Arc<CredentialStore>,
+        secret: SecretSource,
         input: &mut &[u8],
         out: &mut Vec<u8>,
     ) -> Outcome {
         let Some(answer) = read_answer(input)? else {
-            return Ok(Some(self.wait(HandshakeState::AwaitScram { request, credentials })));
+            return Ok(Some(self.wait(HandshakeState::AwaitScram { request, secret })));
         };
         let user = &request.parameters.user;
         let client_first = match answer.sasl_initial().map_err(|error| broken(&error))? {
             (name, Some(first)) if Mechanism::from_name(name) == Some(Mechanism::Sha256) => first,
             _ => return Err(out_of_order()),
         };
-        let (verifier, mechanism) = (credentials.verifier_of(user), Mechanism::Sha256);
+        let (verifier, mechanism) = (secret.verifier_of(user), Mechanism::Sha256);
         let first = match self.nonce.take() {
             Some(nonce) => ServerFirst::with_random(verifier, mechanism, Binding::None, client_first, nonce),
             None => ServerFirst::answer(verifier, mechanism, Binding::None, client_first),
         };
         let first = first.map_err(|_| wrong_password(user))?;
         let _ = write_authentication(out, &Authentication::SaslContinue(first.message()));
-        self.state = HandshakeState::AwaitProof { request, first };
+        let found = match secret {
+            SecretSource::Settings(_) => None,
+            SecretSource::Server(found) => Some(found),
+        };
+        self.state = HandshakeState::AwaitProof { request, first, found };
         Ok(None)
     }
 
     fn proof(
         &mut self,
-        request: Box<StartupRequest>,
+        mut request: Box<StartupRequest>,
         first: ServerFirst,
+        found: Option<FoundSecret>,
         input: &mut &[u8],
         out: &mut Vec<u8>,
     ) -> Outcome {
         let Some(answer) = read_answer(input)? else {
-            return Ok(Some(self.wait(HandshakeState::AwaitProof { request, first })));
+            return Ok(Some(self.wait(HandshakeState::AwaitProof { request, first, found })));
         };
-        let last = first.judge(answer.sasl()).map_err(|_| wrong_password(&request.parameters.user))?;
+        let user = &request.parameters.user;
+        let last = match found {
+            None => first.judge(answer.sasl()).map_err(|_| wrong_password(user))?,
+            Some(FoundSecret { verifier, since, lookup }) => {
+                let judged = first.judge_with_keys(answer.sasl()).inspect_err(|_| lookup.doubt(user));
+                let (last, keys) = judged.map_err(|_| wrong_password(user))?;
+                request.proven = Some(ProvenLogin::new(user, &verifier, keys, since));
+                last
+            }
+        };
         let _ = write_authentication(out, &Authentication::SaslFinal(&last));
         Ok(Some(HandshakeStep::Login(request)))
     }
@@ -231,15 +350,40 @@ impl ProtocolHandshake for ClientHandshake {
     fn refuse(&self, refusal: &Refusal, out: &mut Vec<u8>) {
         refusal.write(out);
     }
+
+    fn trust_console(&mut self) {
+        self.console = ConsoleTrust::Trusted;
+    }
+}
+
+fn is_for_console(parameters: &StartupParameters) -> bool {
+    parameters.user == CONSOLE && parameters.database.as_deref() == Some(CONSOLE)
+}
+
+fn sasl_request() -> Vec<u8> {
+    let mut request = Vec::new();
+    let mechanisms = vec![Mechanism::Sha256.name().as_bytes()];
+    // Fails only for more than a gigabyte.
+    let _ = write_authentication(&mut request, &Authentication::Sasl { mechanisms });
+    request
 }
 
 /// The client's next response to a request for authentication; `None` if it is not complete yet.
 fn read_answer<'a>(input: &mut &'a [u8]) -> Result<Option<AuthResponse<'a>>, Refusal> {
+    // Such as a second startup message. Its length may be taken for that of a longer message, which never arrives.
+    if input.first().is_some_and(|kind| *kind != PASSWORD_MESSAGE) {
+        return Err(out_of_order());
+    }
     match read_frontend(input, MAX_LOGIN_PAYLOAD_BYTES).map_err(|error| broken(&error))? {
         None => Ok(None),
         Some(FrontendMessage::Auth(answer)) => Ok(Some(answer)),
         Some(_) => Err(out_of_order()),
     }
+}
+
+/// The server's wording, without the name in the certificate.
+fn wrong_certificate(user: &str) -> Refusal {
+    Refusal::new(Refusal::WHO, format!("certificate authentication failed for user \"{user}\""))
 }
 
 /// The server's wording, whatever the reason.

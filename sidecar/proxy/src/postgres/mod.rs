@@ -1,12 +1,15 @@
 //! The PostgreSQL protocol.
 
+mod auth_query;
 mod backend_state;
 mod client_handshake;
+mod found_users;
 mod limit_errors;
 mod opening;
 mod pool_key;
 mod protocol;
 mod recent_logins;
+mod replication;
 mod session;
 mod startup_request;
 mod transaction_pooling;

@@ -3,8 +3,9 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use ciphertoll_net::tls::Context;
 use ciphertoll_wire::postgres::command::encode_terminate;
-use ciphertoll_wire::postgres::relay::{InternalCommand, TimeLimit};
+use ciphertoll_wire::postgres::relay::{InternalCommand, NewTransactions, Recovery, ReportedRole, TimeLimit};
 use ciphertoll_wire::postgres::sql::Remains;
 use ciphertoll_wire::postgres::{
     ChannelBinding, Parameters, PostgresConnect, PostgresLogin, PostgresTlsMode, TransactionStatus,
@@ -14,24 +15,30 @@ use ciphertoll_wire::session::{self, ServerInfo};
 use ciphertoll_wire::{Response, Secret};
 use foldhash::HashMap;
 
+use super::auth_query::{CredentialLookup, SecretQuery};
 use super::backend_state::{BackendState, Greeting, ResetContext};
 use super::client_handshake::{ClientHandshake, CredentialStore};
+use super::found_users::{FoundUsers, ProvenLogin};
 use super::limit_errors;
 use super::pool_key::PostgresKey;
 use super::recent_logins::RecentLogins;
 use super::session::ClientSession;
-use super::startup_request::{StartupRequest, cannot_fail};
+use super::startup_request::{StartupParameters, StartupRequest, cannot_fail};
 use crate::client_auth::ClientAuth;
+use crate::console_rules::CONSOLE;
+use crate::credentials::PasswordCell;
 use crate::exceeded::Exceeded;
 use crate::fingerprint::Fingerprint;
 use crate::group_limits::GroupKind;
+use crate::hosts::{RoleKind, ServerRole};
+use crate::log::Log;
 use crate::protocol::{
     AcquiredState, CancelBy, CancelPlan, CancelToken, CommandOutcome, ConnectPlan, PoolKey, Pooling,
     Protocol, ProtocolCommand, ResetNeed, ResetPolicy, SessionResult, StartFailed, remember,
 };
 use crate::random::RandomBytes;
 use crate::refusal::Refusal;
-use crate::settings::{DatabaseUser, Settings, StartError};
+use crate::settings::{DatabaseUser, ReplicationAccess, Settings, StartError};
 use crate::url::UpstreamEncryption;
 
 #[derive(Clone)]
@@ -46,6 +53,10 @@ pub struct Postgres {
     by_tcp: Option<Arc<CredentialStore>>,
     pooling: Pooling,
     reset: ResetPolicy,
+    replication: ReplicationAccess,
+    /// `None` if users whom the settings do not name are refused.
+    lookup: Option<Arc<CredentialLookup>>,
+    found: FoundUsers,
     known_parameters: HashMap<PostgresKey, Parameters>,
     /// Empty in session pooling.
     recent_logins: RecentLogins,
@@ -57,6 +68,8 @@ struct ServerAccount {
     /// With the database of clients that name none.
     default_key: PostgresKey,
     password: Secret,
+    /// In place of `password`.
+    command: Option<Arc<PasswordCell>>,
     /// Saves hashing the password for each connection.
     keys: Arc<KeyCache>,
     fingerprint: Fingerprint,
@@ -92,6 +105,22 @@ impl Postgres {
         Greeting::new(&parameters).ok()
     }
 
+    /// The key of a client whose user the settings do not name.
+    fn found_key(
+        &self,
+        parameters: &Arc<StartupParameters>,
+        proven: &ProvenLogin,
+    ) -> Result<PostgresKey, Refusal> {
+        let user = &parameters.user;
+        // The settings may have changed since its login.
+        if self.lookup.as_ref().is_none_or(|lookup| lookup.configures(user)) {
+            return Err(self.unknown_user(user, '"'));
+        }
+        self.found.add(user, proven);
+        let key = PostgresKey::new(user, parameters.database.as_deref().unwrap_or(user));
+        Ok(if parameters.replication.is_some() { key.dedicated(parameters) } else { key })
+    }
+
     fn login_as(&self, user: &str, password: Secret, database: Option<&str>) -> Arc<PostgresLogin> {
         let binding = match self.encryption {
             PostgresTlsMode::Plain => ChannelBinding::Disabled,
@@ -113,6 +142,7 @@ impl ServerAccount {
         Self {
             default_key: PostgresKey::new(&user.name, user.database.as_deref().unwrap_or(&user.name)),
             password: user.password.clone(),
+            command: user.command.clone(),
             keys: Arc::new(KeyCache::with_max_iterations(max_iterations)),
             fingerprint: user.fingerprint(),
         }
@@ -126,6 +156,13 @@ fn credentials(settings: &Settings, by_tcp: bool) -> Result<Option<Arc<Credentia
     }
     let iterations = if by_tcp { settings.iterations.by_tcp } else { settings.iterations.by_unix };
     Ok(Some(Arc::new(CredentialStore::for_users(settings.passwords()?, iterations)?)))
+}
+
+fn lookup(settings: &Settings) -> Result<Option<Arc<CredentialLookup>>, StartError> {
+    let Some(question) = SecretQuery::of(settings) else { return Ok(None) };
+    let configured = settings.users.iter().map(|user| user.name.clone()).collect();
+    let lookup = CredentialLookup::new(question, configured).map_err(|_| StartError::NoRandomBytes)?;
+    Ok(Some(Arc::new(lookup)))
 }
 
 impl Protocol for Postgres {
@@ -162,10 +199,19 @@ impl Protocol for Postgres {
             by_tcp: credentials(settings, true)?,
             pooling: settings.pooling,
             reset: settings.reset,
+            replication: settings.access.replication,
+            lookup: lookup(settings)?,
+            found: FoundUsers::default(),
             known_parameters: HashMap::default(),
             recent_logins: RecentLogins::default(),
             random: RandomBytes::default(),
         })
+    }
+
+    fn connect_by(&mut self, tls: Option<&Context>, log: Log) {
+        if let Some(lookup) = &self.lookup {
+            lookup.connect_by(tls.cloned(), log);
+        }
     }
 
     fn reload(&mut self, newer: Self) {
@@ -177,6 +223,9 @@ impl Protocol for Postgres {
             by_tcp,
             pooling: _,
             reset: _,
+            replication,
+            lookup,
+            found: _,
             known_parameters: _,
             recent_logins: _,
             random: _,
@@ -198,7 +247,11 @@ impl Protocol for Postgres {
         let accounts = &self.accounts;
         self.known_parameters.retain(|key, _| fingerprint(&older, key) == fingerprint(accounts, key));
         self.default_keys = default_keys;
-        self.encryption = encryption;
+        (self.encryption, self.replication) = (encryption, replication);
+        self.lookup = lookup;
+        if self.lookup.is_none() {
+            self.found.clear();
+        }
         (self.by_unix, self.by_tcp) = (by_unix, by_tcp);
     }
 
@@ -235,11 +288,17 @@ impl Protocol for Postgres {
     fn handshake(&mut self, auth: ClientAuth) -> ClientHandshake {
         let credentials = if auth == ClientAuth::PasswordByUnix { &self.by_unix } else { &self.by_tcp };
         let nonce = if auth.needs_password() { self.random.take() } else { None };
-        ClientHandshake::new(auth, credentials.clone()).with_caches(self.recent_logins.clone(), nonce)
+        ClientHandshake::new(auth, credentials.clone())
+            .with_caches(self.recent_logins.clone(), nonce)
+            .with_replication(self.replication)
+            .with_lookup(self.lookup.clone())
     }
 
     fn pool_key(&mut self, request: &Box<StartupRequest>) -> Result<PostgresKey, Refusal> {
         let parameters = &request.parameters;
+        if let Some(proven) = &request.proven {
+            return self.found_key(parameters, proven);
+        }
         if let Some(key) = self.recent_logins.key(parameters) {
             return Ok(key.clone());
         }
@@ -251,6 +310,9 @@ impl Protocol for Postgres {
             Some(name) if name != own.database() => PostgresKey::new(own.user(), name),
             _ => own.clone(),
         };
+        if parameters.replication.is_some() {
+            return Ok(key.dedicated(parameters));
+        }
         // Otherwise it is added with its greeting.
         if self.pooling == Pooling::Session {
             self.recent_logins.add(parameters, key.clone(), None);
@@ -263,13 +325,34 @@ impl Protocol for Postgres {
     }
 
     fn fingerprint(&self, key: &PostgresKey) -> Option<Fingerprint> {
-        self.accounts.get(key.user()).map(|account| account.fingerprint)
+        let account = self.accounts.get(key.user()).map(|account| account.fingerprint);
+        account.or_else(|| self.found.get(key.user()).map(|proven| proven.fingerprint()))
+    }
+
+    fn password_cell(&self, key: &PostgresKey) -> Option<&Arc<PasswordCell>> {
+        self.accounts.get(key.user())?.command.as_ref()
     }
 
     fn connect_plan(&self, key: &PostgresKey) -> Option<ConnectPlan> {
-        let account = self.accounts.get(key.user())?;
-        let login = self.login_as(key.user(), account.password.clone(), Some(key.database()));
-        let machine = PostgresConnect::pooled(Arc::clone(&login), Arc::clone(&account.keys));
+        let mut server_user = key.user();
+        let fetched;
+        let (password, keys) = match self.accounts.get(key.user()) {
+            Some(ServerAccount { command: Some(cell), .. }) => {
+                fetched = cell.login()?;
+                server_user = &fetched.user;
+                (fetched.password.clone(), Arc::clone(&fetched.keys))
+            }
+            Some(account) => (account.password.clone(), Arc::clone(&account.keys)),
+            None => (Secret::new(Vec::new()), self.found.get(key.user())?.keys()),
+        };
+        let mut login = self.login_as(server_user, password, Some(key.database()));
+        let machine = match key.client() {
+            None => PostgresConnect::pooled(Arc::clone(&login), keys),
+            Some(client) => {
+                login = Arc::new(PostgresLogin { startup: client.dedicated(), ..(*login).clone() });
+                PostgresConnect::dedicated(Arc::clone(&login), keys)
+            }
+        };
         Some(ConnectPlan {
             login: session::Login::Postgres(login),
             machine: session::Connect::Postgres(machine),
@@ -300,7 +383,7 @@ impl Protocol for Postgres {
     fn backend_state(&mut self, key: &PostgresKey, info: ServerInfo) -> Option<BackendState> {
         let ServerInfo::Postgres(info) = info else { return None };
         let backend = BackendState::new(info);
-        if self.pooling == Pooling::Transaction {
+        if self.pooling == Pooling::Transaction && !key.is_dedicated() {
             self.remember_parameters(key.clone(), backend.base.clone());
         }
         Some(backend)
@@ -331,6 +414,9 @@ impl Protocol for Postgres {
         backend: &mut BackendState,
         to_server: &mut Vec<u8>,
     ) -> Result<Box<ClientSession>, Box<StartFailed<Box<StartupRequest>>>> {
+        if request.parameters.replication.is_some() {
+            return Ok(ClientSession::begin_dedicated());
+        }
         if self.reset == ResetPolicy::Always {
             backend.remains = Remains::Anything;
         }
@@ -375,12 +461,38 @@ impl Protocol for Postgres {
         Ok(InternalCommand::ping(to_server)?)
     }
 
+    fn ask_role(&self, _: &mut BackendState, to_server: &mut Vec<u8>) -> SessionResult<InternalCommand> {
+        Ok(InternalCommand::ask_role(to_server)?)
+    }
+
+    fn take_role(&self, backend: &mut BackendState) -> Option<ServerRole> {
+        backend.role.take()
+    }
+
+    fn reported_standby(&self, backend: &BackendState) -> Option<bool> {
+        backend.parameters.get(b"in_hot_standby").map(|value| value == b"on")
+    }
+
     fn idle_command(&self) -> InternalCommand {
         InternalCommand::nothing()
     }
 
     fn terminate(&self, to_server: &mut Vec<u8>) {
         encode_terminate(to_server);
+    }
+
+    fn console_user<'a>(&self, request: &'a Box<StartupRequest>) -> Option<&'a str> {
+        let parameters = &request.parameters;
+        (parameters.database.as_deref() == Some(CONSOLE)).then_some(&parameters.user)
+    }
+
+    fn server_process(&self, backend: &BackendState) -> Option<u32> {
+        backend.cancel.as_ref().map(|(process_id, _)| *process_id)
+    }
+
+    fn application_name(&self, backend: &BackendState) -> Option<String> {
+        let name = backend.parameters.get(b"application_name")?;
+        Some(String::from_utf8_lossy(name).into_owned())
     }
 }
 
@@ -395,6 +507,7 @@ impl ProtocolCommand for InternalCommand {
         Ok(match Self::step(self, input, &mut backend.parameters)? {
             Response::NeedInput => Response::NeedInput,
             Response::Done(TransactionStatus::Idle) => {
+                backend.role = self.role().map(server_role);
                 // Others are reported after the server's configuration has changed.
                 if backend.base.digest() != backend.parameters.digest() {
                     backend.base = backend.parameters.clone();
@@ -407,6 +520,15 @@ impl ProtocolCommand for InternalCommand {
             }
         })
     }
+}
+
+fn server_role(reported: ReportedRole) -> ServerRole {
+    let kind = match (reported.recovery, reported.transactions) {
+        (Recovery::InRecovery, _) => RoleKind::Standby,
+        (Recovery::Ended, NewTransactions::ReadWrite) => RoleKind::ReadWrite,
+        (Recovery::Ended, NewTransactions::ReadOnly) => RoleKind::ReadOnlyPrimary,
+    };
+    ServerRole { kind, timeline: reported.timeline }
 }
 
 #[cfg(test)]

@@ -2,19 +2,22 @@
 
 use ciphertoll_wire::Response;
 use ciphertoll_wire::postgres::relay::{
-    ClientBytes, ConnectionState, InternalCommand, PostgresRelay, ServerBytes, first_command_bytes,
+    ClientBytes, ConnectionState, InternalCommand, PassThrough, PostgresRelay, ServerBytes,
+    first_command_bytes,
 };
 use ciphertoll_wire::postgres::server::{Report, write_error, write_parameter_status, write_ready_for_query};
 use ciphertoll_wire::postgres::sql::Remains;
 use ciphertoll_wire::postgres::{Error, Parameters, Severity, TextEncoding, TransactionStatus};
-use ciphertoll_wire::relay::Departure;
+use ciphertoll_wire::relay::{Departure, RoleDoubt};
 
 use super::backend_state::{BackendState, Greeting, ResetContext};
 use super::limit_errors;
 use super::opening::{CommandPurpose, Opening};
+use super::replication;
 use super::startup_request::StartupRequest;
 use super::transaction_pooling::{CUSTOM_SETTING, TransactionPooling};
 use crate::exceeded::Exceeded;
+use crate::metrics::DEDICATED_CLIENT_LEFT;
 use crate::protocol::{
     AcquiredState, CancelToken, Detached, FromClient, FromServer, PinState, ProtocolSession, Release,
     SessionPhase, SessionProgress, SessionResult, SettingsResult, StartFailed,
@@ -41,6 +44,8 @@ pub struct ClientSession {
     /// In transaction pooling only.
     pooled: Option<TransactionPooling>,
     opening_state: OpeningState,
+    /// Of a connection for one client, whose messages are not read.
+    dedicated: Option<PassThrough>,
 }
 
 /// What the server has answered to what was sent in front of the client's commands.
@@ -69,7 +74,15 @@ impl ClientSession {
             has_short_timeout: false,
             pooled,
             opening_state: OpeningState::NotRefused,
+            dedicated: None,
         })
+    }
+
+    /// Starts a session on a connection that ends with it. The server has its settings.
+    pub fn begin_dedicated() -> Box<Self> {
+        let mut session = Self::new(Opening::default(), None);
+        session.dedicated = Some(PassThrough::default());
+        session
     }
 
     /// Starts a session that has its connection until it ends. Commands that apply the client's settings are appended to
@@ -276,6 +289,9 @@ impl ProtocolSession for ClientSession {
     }
 
     fn process_client(&mut self, input: &[u8], backend: &mut BackendState) -> SessionResult<FromClient> {
+        if let Some(dedicated) = &mut self.dedicated {
+            return replication::from_client(dedicated, input);
+        }
         let followed = self.pooled.as_mut().map(|pooled| pooled.followed(&mut backend.prepared));
         let ClientBytes { pass_bytes, insert, exclusive, goodbye } =
             self.relay.process_client(input, &backend.parameters, followed)?;
@@ -286,6 +302,9 @@ impl ProtocolSession for ClientSession {
     }
 
     fn process_server(&mut self, input: &[u8], backend: &mut BackendState) -> SessionResult<FromServer> {
+        if let Some(dedicated) = &mut self.dedicated {
+            return replication::from_server(dedicated, input);
+        }
         let mut rest = input;
         let settings_result = match self.read_command_responses(&mut rest, backend) {
             Ok(settings_result) => settings_result,
@@ -309,6 +328,10 @@ impl ProtocolSession for ClientSession {
         Ok(processed)
     }
 
+    fn take_role_doubt(&mut self) -> RoleDoubt {
+        self.relay.take_role_doubt()
+    }
+
     fn is_full(&self) -> bool {
         self.relay.is_full() || self.pooled.as_ref().is_some_and(|pooled| pooled.follower.is_waiting())
     }
@@ -319,7 +342,7 @@ impl ProtocolSession for ClientSession {
     }
 
     fn departure(&self) -> Departure {
-        if self.opening_state == OpeningState::Refused {
+        if self.opening_state == OpeningState::Refused || self.dedicated.is_some() {
             return Departure::Now;
         }
         let owes_failure = self.pooled.as_ref().is_some_and(|pooled| pooled.follower.owes_failure());
@@ -337,7 +360,10 @@ impl ProtocolSession for ClientSession {
     }
 
     fn can_send_error(&self) -> bool {
-        self.relay.between_answers() && !self.relay.error_was_last()
+        match &self.dedicated {
+            Some(dedicated) => dedicated.can_send_error(),
+            None => self.relay.between_answers() && !self.relay.error_was_last(),
+        }
     }
 
     fn refuse(&self, refusal: &Refusal, out: &mut Vec<u8>) {
@@ -425,6 +451,9 @@ impl ClientSession {
 
     /// Undoes the changes of `backend` that the server has not received.
     fn released(&self, backend: &mut BackendState) -> Result<Release<ResetContext>, Error> {
+        if self.dedicated.is_some() {
+            return Ok(Release::Close(DEDICATED_CLIENT_LEFT));
+        }
         self.record_remains(backend);
         if self.opening_state == OpeningState::Refused {
             return Ok(Release::Close("the server has refused a reset, or settings of its client"));

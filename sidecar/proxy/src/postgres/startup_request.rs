@@ -17,8 +17,11 @@ use ciphertoll_wire::postgres::startup::PROTOCOL_3_0;
 use ciphertoll_wire::postgres::{Parameters, Severity, TransactionStatus};
 
 use super::backend_state::{BackendState, is_fixed};
+use super::found_users::ProvenLogin;
+use super::replication::Replication;
 use crate::protocol::{FirstInput, ProtocolRequest};
 use crate::refusal::Refusal;
+use crate::settings::ReplicationAccess;
 
 /// The setting for which every value is valid.
 const NAME: &str = "application_name";
@@ -69,6 +72,8 @@ pub struct StartupParameters {
     pub(crate) negotiation: Vec<u8>,
     pub user: String,
     pub database: Option<String>,
+    /// `None` for a usual connection.
+    pub(crate) replication: Option<Replication>,
     /// Names, each once, and values, in the order in which they are set.
     settings: Vec<(String, String)>,
 }
@@ -86,6 +91,8 @@ pub struct StartupRequest {
     /// Digest of the settings that the proxy last sent to the client.
     pub(crate) sent_digest: u64,
     pub(crate) process_id: Option<u32>,
+    /// Of a user whom the settings do not name.
+    pub(crate) proven: Option<ProvenLogin>,
 }
 
 /// What the settings of a session imply for its connection: read in each transaction, and changed rarely.
@@ -100,6 +107,12 @@ struct Implied {
 impl StartupParameters {
     /// Reads the startup message; fails if the client asks for something that the proxy cannot grant.
     pub fn read(message: &StartupMessage<'_>) -> Result<Self, Refusal> {
+        Self::read_as(message, ReplicationAccess::Refused)
+    }
+
+    /// The same, if the settings may allow replication.
+    pub(crate) fn read_as(message: &StartupMessage<'_>, access: ReplicationAccess) -> Result<Self, Refusal> {
+        let mut replication = None;
         let (mut user, mut database, mut in_options, mut settings) = (None, None, String::new(), Vec::new());
         for (name, value) in message.parameters() {
             let name = text(name)?;
@@ -107,7 +120,7 @@ impl StartupParameters {
             match name.as_str() {
                 "user" => user = Some(value),
                 "database" => database = Some(value),
-                "replication" => refuse_replication(&value)?,
+                "replication" => replication = Replication::requested(&value, access)?,
                 "options" => in_options = value,
                 // Protocol options, which were negotiated away.
                 name if name.starts_with("_pq_.") => {}
@@ -126,8 +139,15 @@ impl StartupParameters {
             negotiation: negotiation(message),
             user,
             database,
+            replication,
             settings,
         })
+    }
+
+    /// The parameters of the startup message of a connection for this client only.
+    pub(crate) fn dedicated(&self) -> Vec<(String, String)> {
+        let mode = self.replication.map(|mode| ("replication".to_owned(), mode.value().to_owned()));
+        mode.into_iter().chain(self.settings.iter().cloned()).collect()
     }
 }
 
@@ -144,6 +164,7 @@ impl StartupRequest {
             statements,
             sent_digest,
             process_id,
+            proven: None,
         });
         request.settings_changed();
         request
@@ -316,6 +337,10 @@ impl ProtocolRequest for Box<StartupRequest> {
         }
     }
 
+    fn application_name(&self) -> Option<String> {
+        self.value(NAME).map(ToOwned::to_owned)
+    }
+
     fn cancel_command(&self, input: &[u8], out: &mut Vec<u8>) -> Option<usize> {
         let bytes = first_command_bytes(input)?;
         let report = Report {
@@ -415,18 +440,6 @@ fn client_name(bytes: &[u8]) -> String {
     String::from_utf8(bytes.to_vec()).unwrap_or_else(|_| bytes.iter().map(replaced).collect())
 }
 
-fn refuse_replication(value: &str) -> Result<(), Refusal> {
-    // Servers accept shorter forms, too.
-    if ["false", "fals", "fal", "fa", "f", "off", "of", "no", "n", "0"]
-        .iter()
-        .any(|no| value.eq_ignore_ascii_case(no))
-    {
-        return Ok(());
-    }
-    let message = "this proxy does not support replication: connect to the server directly";
-    Err(Refusal::new(Refusal::UNSUPPORTED, message))
-}
-
 /// The settings in the startup parameter `options`: `-c name=value` and `--name=value`.
 fn options(text: &str) -> Result<Vec<(String, String)>, Refusal> {
     let mut settings = Vec::new();
@@ -438,7 +451,8 @@ fn options(text: &str) -> Result<Vec<(String, String)>, Refusal> {
             Some(setting) => Some(setting),
             None => None,
         };
-        let Some((name, value)) = setting.and_then(|setting| setting.split_once('=')) else {
+        let pair = setting.and_then(|setting| setting.split_once('=')).filter(|(name, _)| !name.is_empty());
+        let Some((name, value)) = pair else {
             let message = format!(
                 "unsupported startup option \"{word}\": only -c NAME=VALUE and --NAME=VALUE are supported"
             );

@@ -115,7 +115,8 @@ fn no_option_is_ignored() {
         "hostaddr",
         "service",
         "passfile",
-        "target_session_attrs",
+        "target-session-attrs",
+        "load-balance-hosts",
         "options",
         "SSLMODE",
         "ssl-mode",
@@ -147,9 +148,8 @@ fn no_option_is_ignored() {
 
 #[test]
 fn a_socket_or_several_hosts_are_not_taken_for_a_name() {
-    let several = Err(UrlError::Syntax(SqlUrlError::SeveralHosts));
-    assert_eq!(parse("postgres://a@h1,h2/?sslmode=disable"), several);
-    assert_eq!(parse("postgres://a@h1:1,h2:2/?sslmode=disable"), several);
+    let label = |url: &str| parse(url).map(|url| url.label());
+    assert_eq!(label("postgres://a@h1,h2/?sslmode=disable").as_deref(), Ok("h1:5432,h2:5432"));
     let socket = Err(UrlError::SocketNeedsDisable(ProtocolKind::Postgres));
     assert_eq!(parse("postgres://a@%2Frun%2Fpg"), socket);
     assert_eq!(parse("postgres://a@h/db#x"), Err(UrlError::Syntax(SqlUrlError::Fragment)));
@@ -185,4 +185,46 @@ fn errors_name_the_part_that_cannot_be_used() {
     let refused = parse("postgres://a:hunter2@h/db").unwrap_err();
     assert_eq!(refused, UrlError::Password);
     assert!(!refused.to_string().contains("hunter2"));
+}
+
+#[test]
+fn several_hosts_have_ports_as_in_libpq() {
+    let label = |url: &str| parse(url).map(|url| url.label());
+    for (url, hosts) in [
+        ("postgres://a@db1,db2:5433,db3/shop", "db1:5432,db2:5433,db3:5432"),
+        ("postgres://a@/shop?host=db1,db2&port=5433", "db1:5433,db2:5433"),
+        ("postgres://a@/shop?host=db1,db2&port=5433,5434", "db1:5433,db2:5434"),
+        ("postgres://a@[::1],192.0.2.1:5433/shop", "[::1]:5432,192.0.2.1:5433"),
+        ("mysql://a@db1,db2:3307/shop", "db1:3306,db2:3307"),
+    ] {
+        assert_eq!(label(url).as_deref(), Ok(hosts), "{url}");
+    }
+    let ports = SqlUrlError::HostsAndPorts { hosts: 2, ports: 3 };
+    assert_eq!(label("postgres://a@/shop?host=db1,db2&port=1,2,3"), Err(UrlError::Syntax(ports)));
+    assert_eq!(label("postgres://a@db1,db1/shop"), Err(UrlError::SameHost("db1:5432".to_owned())));
+    assert_eq!(label("postgres://a@db1,/shop"), Err(UrlError::Syntax(SqlUrlError::NoHost)));
+    let many = vec!["h"; MAX_HOSTS + 1].join(",");
+    assert_eq!(label(&format!("postgres://a@{many}/shop")), Err(UrlError::TooManyHosts(MAX_HOSTS + 1)));
+    let socket = "mysql://a@h1,h2/?socket=/run/x&ssl-mode=DISABLED";
+    assert!(label(socket).is_err(), "{socket}");
+}
+
+#[test]
+fn a_role_that_connections_need_has_libpqs_names() {
+    for target in TargetSession::ALL {
+        let label = target.label();
+        let of = |scheme: &str, option: &str| parse(&format!("{scheme}://a@h1,h2/x?{option}={label}"));
+        assert_eq!(of("postgres", "target_session_attrs").map(|url| url.target), Ok(target));
+        assert_eq!(of("mariadb", "target-session-attrs").map(|url| url.target), Ok(target));
+        assert!(of("mysql", "target_session_attrs").is_err());
+    }
+    let balance = |value: &str| parse(&format!("postgres://a@h/x?load_balance_hosts={value}"));
+    assert_eq!(balance("random").map(|url| url.balance), Ok(LoadBalance::Random));
+    let error = balance("yes").unwrap_err().to_string();
+    assert_eq!(error, "load_balance_hosts cannot be \"yes\": write disable, random");
+    let error = parse("postgres://a@h/x?target_session_attrs=master").unwrap_err().to_string();
+    assert!(error.ends_with("write any, read-write, read-only, primary, standby, prefer-standby"), "{error}");
+    let twice = parse("postgres://a@h/x?target_session_attrs=any&target_session_attrs=primary");
+    assert_eq!(twice, Err(UrlError::Twice("target_session_attrs")));
+    assert!(!parse("postgres://a@h/x?target_session_attrs=any").unwrap().is_watched());
 }

@@ -71,6 +71,29 @@ impl TestCertificates {
         ["--tls-cert".to_owned(), certificate, "--tls-key".to_owned(), key]
     }
 
+    /// A client that verifies the proxy by this authority.
+    pub(crate) fn tls_client(
+        &self,
+        proxy: &Proxy,
+        password: Vec<u8>,
+    ) -> Result<Client, ciphertoll_net::Error> {
+        let tls = tls::Settings::new(
+            tls::TlsParameters::new(tls::TlsVersion::Tls13),
+            tls::TrustAnchors::File(self.path("ca.pem")),
+            tls::PeerName::from("127.0.0.1"),
+        );
+        let login = Login::Postgres(Arc::new(postgres::PostgresLogin {
+            startup: Vec::new(),
+            user: proxy.user.clone(),
+            password: Secret::new(password),
+            database: Some(proxy.database.clone()),
+            encryption: PostgresTlsMode::Tls,
+            channel_binding: postgres::ChannelBinding::Preferred,
+        }));
+        let context = tls::Context::build(&tls).expect("a context");
+        Client::connect(&Address::Tcp(([127, 0, 0, 1], proxy.port).into()), login, Some(&context))
+    }
+
     fn proxy(&self, fixture: &mut Fixture, more: &[&str]) -> Proxy {
         let own = self.arguments();
         let arguments = [&own.each_ref().map(String::as_str)[..], more].concat();

@@ -91,13 +91,17 @@ impl Fixture {
         Some(fixture)
     }
 
-    fn start_server(&mut self) {
+    pub(crate) fn start_server(&mut self) {
         let start = start_of(&self.build, &self.template, &self.directory);
         self.server = Some(self.lab.start(&start).expect("the server starts"));
     }
 
     pub(crate) fn server(&self) -> &Server {
         self.server.as_ref().expect("the server is there")
+    }
+
+    pub(crate) fn build(&self) -> &Build {
+        &self.build
     }
 
     pub(crate) fn server_port(&self) -> u16 {
@@ -109,8 +113,13 @@ impl Fixture {
 
     /// The lab's own role, which may do anything and needs no password on the unix socket.
     pub(crate) fn control(&self) -> Client {
+        self.control_of(self.server().database())
+    }
+
+    /// The same, in another database.
+    pub(crate) fn control_of(&self, database: &str) -> Client {
         let Endpoint::Unix(path) = self.server().unix_endpoint() else { panic!("a server has a socket") };
-        let login = login("ciphertoll", Vec::new(), self.server().database());
+        let login = login("ciphertoll", Vec::new(), database);
         Client::connect(&Address::Unix(path), login, None).expect("the control role may log in")
     }
 
@@ -160,6 +169,10 @@ impl Fixture {
             .args(self.mode.arguments())
             .args(arguments);
         self.proxy_by(&mut command, directory, port)
+    }
+
+    pub(crate) fn mode_arguments(&self) -> &'static [&'static str] {
+        self.mode.arguments()
     }
 
     /// The program, with the password in its environment.

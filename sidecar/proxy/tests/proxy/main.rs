@@ -4,10 +4,16 @@
 //! Each case is a test. Tests share the servers of a [`ciphertoll_testing::Pool`], and each has its own proxies. Without
 //! further options, tests run in parallel, on several servers of a kind.
 
+mod auth_query;
 mod cases;
 mod client_tls;
+mod cluster;
+mod console;
+mod credentials;
+mod cves;
 mod departures;
 mod drivers;
+mod failover;
 mod fake;
 mod faults;
 mod fixture;
@@ -16,21 +22,29 @@ mod limits;
 mod meanings;
 mod moved_settings;
 mod mysql;
+mod names;
 mod operations;
 mod own_messages;
 mod parked;
 mod process;
+mod recipes;
 mod reloads;
+mod replication;
 mod reset_leaks;
 mod server;
 mod server_behaviour;
+mod servers;
 mod shares;
+mod silent_link;
 mod stalls;
+mod stand_in;
+mod switchover;
 mod threads;
 mod times;
 mod topics;
 mod transactions;
 mod upgrades;
+mod watched_files;
 
 use std::process::ExitCode;
 
@@ -60,13 +74,28 @@ fn postgres() -> Vec<Trial> {
         Topic::new("operation", BOTH, &operations::CASES),
         Topic::new("operation", SESSION, &operations::OF_SESSIONS),
         Topic::new("operation", BOTH, &upgrades::CASES),
+        Topic::new("operation", SESSION, &servers::CASES),
         Topic::new("reloads", BOTH, &reloads::CASES),
         Topic::new("reloads", SESSION, &reloads::OF_SESSIONS),
+        Topic::new("faults", BOTH, &cves::CASES),
+        Topic::new("authentication", BOTH, &auth_query::CASES),
+        Topic::new("replication", BOTH, &replication::CASES),
+        Topic::new("console", BOTH, &console::CASES),
+        Topic::new("console", SESSION, &console::OF_SESSIONS),
+        Topic::new("console", TRANSACTION, &switchover::CASES),
+        Topic::new("credentials", BOTH, &credentials::CASES),
+        Topic::new("credentials", SESSION, &credentials::OF_SESSIONS),
+        Topic::new("credentials", SESSION, &recipes::CASES),
+        Topic::new("credentials", SESSION, &watched_files::CASES),
         Topic::new("faults", SESSION, &faults::CASES),
         Topic::new("faults", SESSION, &stalls::CASES),
         Topic::new("faults", SESSION, &limits::CASES),
         Topic::new("shares", BOTH, &shares::CASES),
         Topic::new("times", BOTH, &times::CASES),
+        Topic::new("failover", BOTH, &failover::CASES),
+        Topic::new("failover", SESSION, &failover::OF_SESSIONS),
+        Topic::new("failover", BOTH, &silent_link::CASES),
+        Topic::new("failover", BOTH, &names::CASES),
         Topic::new("transactions", TRANSACTION, &transactions::CASES),
         Topic::new("transactions", TRANSACTION, &parked::CASES),
         Topic::new("transactions", TRANSACTION, &meanings::CASES),

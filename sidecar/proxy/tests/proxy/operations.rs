@@ -49,6 +49,11 @@ pub(crate) fn await_that(what: &str, mut condition: impl FnMut() -> bool) {
     }
 }
 
+/// What the admin address in a proxy's log answers.
+pub(crate) fn json(log: &[String], path: &str) -> serde_json::Value {
+    serde_json::from_str(&get(admin_address(log), path).1).expect("JSON")
+}
+
 /// A configuration file in its own directory.
 pub(crate) fn settings(text: &str) -> (tempfile::TempDir, String) {
     let directory = tempfile::tempdir().expect("a directory");

@@ -22,11 +22,12 @@ pub(crate) const CASES: [Case; 5] = [
 ];
 
 /// Cases that also run on two threads: those of the shared pool, of its limits, of cancel requests, and of upgrades.
-pub(crate) const ALSO_ON_TWO: [&str; 20] = [
+pub(crate) const ALSO_ON_TWO: [&str; 32] = [
     "a command that takes too long is cancelled, and its connection goes on",
     "a transaction that takes too long ends with its client",
     "a user that waits is served before a user that floods the pool",
     "a user or a database has no more clients than permitted",
+    "a password that changes each second costs no client a connect",
     "a cancel request hits the right command",
     "a late cancel request hits no other client",
     "a waiting command is cancelled",
@@ -43,6 +44,17 @@ pub(crate) const ALSO_ON_TWO: [&str; 20] = [
     "server processes that are killed under load",
     "two clients share a connection",
     "many clients on few connections",
+    "users whom the settings do not name log in with the password that the server has",
+    "a password that was changed on the server is noticed",
+    "a replication session is cancelled, takes a place of the pool and ends with its client",
+    "a switchover by pause, restart and resume shows no client an error",
+    "a pause waits for transactions, and its clients wait without a limit",
+    "a pause that is cancelled is undone",
+    "a reconnect replaces connections between transactions",
+    "a client is killed by its number, and a database by its name",
+    "a shutdown waits for clients or for servers",
+    "a primary that dies is replaced, and is not written to when it comes back",
+    "clients wait while no host has the role, and are told which hosts were tried",
 ];
 
 const CLIENT_LOOPS: usize = 8;

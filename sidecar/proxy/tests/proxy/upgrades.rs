@@ -28,7 +28,7 @@ pub(crate) struct Successor(Pid);
 
 impl Successor {
     /// Waits until the proxy has handed over.
-    fn of(process: &mut Process) -> Self {
+    pub(crate) fn of(process: &mut Process) -> Self {
         let line = process.await_line("event=upgraded");
         let pid = line.split_once("pid=").and_then(|(_, pid)| pid.trim().parse().ok());
         Self(Pid::from_raw(pid.expect("the process ID is logged")))

@@ -34,6 +34,7 @@ fn servers_say_what_they_accept() {
         let seen = observer.end();
         let probe = &seen["probes"][0];
         assert_eq!(probe["server"], lab.address.to_string(), "{seen:#}");
+        assert_eq!((&probe["unknown"], &probe["error"]), (&json!(null), &json!(null)), "{probe:#}");
         let accepted = |list: &str, field: &str| -> Vec<&str> {
             let list = probe[list].as_array().expect("a list").iter();
             list.filter_map(|one| if field.is_empty() { one.as_str() } else { one[field].as_str() }).collect()

@@ -28,10 +28,10 @@ const SERVER: &str = "10.99.0.1";
 const CLIENT_ADDRESS: &str = "10.99.0.2";
 
 /// A process in a network of its own. Killed when dropped.
-struct Inside(Child);
+pub(super) struct Inside(Child);
 
 impl Inside {
-    fn start(command: &[&str]) -> Self {
+    pub(super) fn start(command: &[&str]) -> Self {
         let mut unshare = Command::new("unshare");
         unshare.arg("--net").args(command).stdin(Stdio::piped()).stdout(Stdio::piped());
         let child = unshare.spawn().expect("unshare starts");
@@ -46,7 +46,11 @@ impl Inside {
         format!("/proc/{}/ns/net", self.0.id())
     }
 
-    fn run(&self, script: &str) {
+    pub(super) fn pid(&self) -> u32 {
+        self.0.id()
+    }
+
+    pub(super) fn run(&self, script: &str) {
         system("nsenter", &[&format!("--net={}", self.network()), "sh", "-ec", script]).expect("a network");
     }
 
@@ -79,7 +83,7 @@ fn a_client_in_another_network_is_named() {
     host.run(&format!(
         "ip link add client0 type veth peer name eth0 netns {}; ip addr add {SERVER}/24 dev client0; \
          ip link set client0 up; ip link set lo up",
-        client.0.id()
+        client.pid()
     ));
     client.run(&format!("ip addr add {CLIENT_ADDRESS}/24 dev eth0; ip link set eth0 up"));
     let network = fs::File::open(host.network()).expect("it runs");
@@ -97,7 +101,7 @@ fn a_client_in_another_network_is_named() {
         assert_eq!(answer.trim_end(), expected);
     };
     command(&format!("{SERVER} {port}"), "connected");
-    let observer = Observer::start(&host.0.id().to_string(), &format!("{port}=postgres"), &[]);
+    let observer = Observer::start(&host.pid().to_string(), &format!("{port}=postgres"), &[]);
     // A packet of the connection that began before, and another connection, which is open at the end.
     command("", "again");
     let seen = observer.end();

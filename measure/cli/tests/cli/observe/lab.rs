@@ -11,7 +11,9 @@ use std::sync::Arc;
 use ciphertoll_model::Engine;
 use ciphertoll_net::blocking::Client;
 use ciphertoll_net::tls::{self, PeerName, TrustAnchors};
-use ciphertoll_net::{Address, ConnectProgress, Connected, ContextSource, Dialer, Readiness, Transport};
+use ciphertoll_net::{
+    Address, ConnectProgress, Connected, ContextSource, Dialer, Readiness, SourceAddresses, Transport,
+};
 use ciphertoll_wire::session::Login;
 use ciphertoll_wire::{Secret, mongodb, mysql, postgres};
 use nix::sched::{CloneFlags, setns};
@@ -42,11 +44,23 @@ pub(super) struct Observer {
 }
 
 impl Lab {
-    /// Starts the server. The lab ends with its standard input.
     pub(super) fn start(engine: Engine, server: &str, path: &str, more: &[&str]) -> Self {
+        Self::start_by(ciphertoll(&[]), engine, server, path, more)
+    }
+
+    /// In a network of its own.
+    pub(super) fn start_alone(engine: Engine, server: &str, path: &str) -> Self {
+        let mut command = Command::new("unshare");
+        let script = "ip link set lo up; exec \"$0\" \"$@\"";
+        command.args(["--net", "sh", "-ec", script, env!("CARGO_BIN_EXE_ciphertoll")]);
+        Self::start_by(command, engine, server, path, &[])
+    }
+
+    /// Starts the server by the program of this command. The lab ends with its standard input.
+    fn start_by(mut command: Command, engine: Engine, server: &str, path: &str, more: &[&str]) -> Self {
         let script = "env -0 > $0/variables; echo $$; cat > /dev/null";
         let directory = tempfile::tempdir().expect("a directory");
-        let mut command = ciphertoll(&["lab", "--server", server, "--path", path, "-q"]);
+        command.args(["lab", "--server", server, "--path", path, "-q"]);
         command.args(more).args(["--", "sh", "-c", script, text(directory.path())]);
         let mut child = command
             .stdin(Stdio::piped())
@@ -202,7 +216,15 @@ pub(super) enum Start {
 
 /// A connect from the socket to the end of the login.
 pub(super) fn connect(dialer: &Dialer) -> Result<Connected, ciphertoll_net::Error> {
-    let mut connecting = dialer.dial(None)?;
+    connect_from(dialer, None)
+}
+
+/// The same from another address.
+pub(super) fn connect_from(
+    dialer: &Dialer,
+    sources: Option<&mut SourceAddresses>,
+) -> Result<Connected, ciphertoll_net::Error> {
+    let mut connecting = dialer.dial(sources)?;
     loop {
         match connecting.advance(Readiness::Readable)? {
             ConnectProgress::Pending(pending) => connecting = pending,

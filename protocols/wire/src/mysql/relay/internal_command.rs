@@ -21,6 +21,7 @@ use crate::{
         error::Error,
         relay::{
             initial_state::{self, InitialState, SettingValues, SettingsRestore, StateTracking},
+            role::ReportedRole,
             session_end::SocketLimits,
             traffic::{MultiStatements, OpenState},
         },
@@ -33,6 +34,13 @@ const FIND_NOTHING: &str = "SELECT 1 FROM DUAL WHERE 0";
 /// Returns no row if the session has no default database. No command can unset one.
 const FIND_DATABASE: &str = "SELECT 1 FROM DUAL WHERE DATABASE() IS NOT NULL";
 const MAX_REPLIES: usize = 10;
+/// What says whether the server accepts writes. A server reports those that it has.
+const ROLE_VARIABLES: &str = "SHOW GLOBAL VARIABLES WHERE Variable_name IN ('read_only','super_read_only',\
+                              'innodb_read_only','wsrep_on','wsrep_provider')";
+const ROLE_STATUS: &str = "SHOW GLOBAL STATUS WHERE Variable_name IN ('wsrep_ready','wsrep_local_state')";
+/// Refused by servers without Group Replication's table, and without the privilege.
+const ROLE_MEMBER: &str = "SELECT 'group_member_state',MEMBER_STATE FROM \
+                           performance_schema.replication_group_members WHERE MEMBER_ID=@@server_uuid";
 /// A reset has restored the values; this sets the limits of the socket.
 const SET_SOCKET_LIMITS: &str = "SET net_write_timeout=@@net_write_timeout,net_retry_count=@@net_retry_count";
 
@@ -49,6 +57,16 @@ pub struct InternalCommand {
     outcome: ResetOutcome,
     /// The status flags behind the last OK.
     status: u16,
+    /// The rows of [`InternalCommand::ask_role`].
+    role: Vec<Row>,
+    purpose: Purpose,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Purpose {
+    Reset,
+    Ping,
+    Role,
 }
 
 /// The state of the session after the command.
@@ -69,6 +87,10 @@ enum ExpectedReply {
     NoRows,
     /// Whether the server reports changes of the state.
     Tracking,
+    /// Names and values.
+    Role,
+    /// The same, or an ERR.
+    RoleIfAny,
 }
 
 impl InternalCommand {
@@ -80,7 +102,7 @@ impl InternalCommand {
         open_state: OpenState,
         out: &mut Vec<u8>,
     ) -> Result<Self, Error> {
-        let mut command = Self::new(capabilities);
+        let mut command = Self { purpose: Purpose::Reset, ..Self::new(capabilities) };
         encode_reset_connection(out);
         command.expect(ExpectedReply::Ok);
         if open_state.statements == MultiStatements::Changed {
@@ -138,6 +160,27 @@ impl InternalCommand {
         command
     }
 
+    /// Appends queries for the role of the server. A session that was reset stays as it was. [`Self::role`] has the
+    /// result.
+    pub fn ask_role(capabilities: Capabilities, out: &mut Vec<u8>) -> Result<Self, Error> {
+        let mut command = Self { purpose: Purpose::Role, ..Self::new(capabilities) };
+        for (sql, reply) in [
+            (ROLE_VARIABLES, ExpectedReply::Role),
+            (ROLE_STATUS, ExpectedReply::Role),
+            (ROLE_MEMBER, ExpectedReply::RoleIfAny),
+            (FIND_NOTHING, ExpectedReply::NoRows),
+        ] {
+            encode_query_on(capabilities, out, sql)?;
+            command.expect(reply);
+        }
+        Ok(command)
+    }
+
+    /// What [`Self::ask_role`] has shown; `None` for any other command.
+    pub fn role(&self) -> Option<ReportedRole> {
+        (self.purpose == Purpose::Role).then(|| ReportedRole::of(&self.role))
+    }
+
     /// Sends nothing and expects nothing except a final ERR of the server.
     pub fn nothing() -> Self {
         Self::new(Capabilities::default())
@@ -153,13 +196,14 @@ impl InternalCommand {
             refusal: None,
             outcome: ResetOutcome::Restored,
             status: 0,
+            role: Vec::new(),
+            purpose: Purpose::Ping,
         }
     }
 
     /// The status flags after a reset; `None` if the command resets nothing.
     pub fn reset_status(&self) -> Option<u16> {
-        let is_reset = self.count > 1;
-        is_reset.then_some(self.status)
+        (self.purpose == Purpose::Reset).then_some(self.status)
     }
 
     fn expect(&mut self, reply: ExpectedReply) {
@@ -185,16 +229,18 @@ impl InternalCommand {
             let answered = match reply {
                 ExpectedReply::Ok => self.read_ok(input),
                 ExpectedReply::Tracking => self.read_tracking(input, initial_state),
-                ExpectedReply::Settings | ExpectedReply::NoRows => {
-                    self.rows.step(input).and_then(|rows| match rows {
-                        Response::NeedInput => Ok(Response::NeedInput),
-                        Response::Done(rows) => self.learn(reply, rows, initial_state),
-                    })
-                }
+                ExpectedReply::Settings
+                | ExpectedReply::NoRows
+                | ExpectedReply::Role
+                | ExpectedReply::RoleIfAny => self.rows.step(input).and_then(|rows| match rows {
+                    Response::NeedInput => Ok(Response::NeedInput),
+                    Response::Done(rows) => self.learn(reply, rows, initial_state),
+                }),
             };
             match answered {
                 Ok(Response::NeedInput) => return Ok(Response::NeedInput),
                 Ok(Response::Done(())) => {}
+                Err(Error::Server { .. }) if reply == ExpectedReply::RoleIfAny => {}
                 Err(refusal @ Error::Server { .. }) => {
                     self.refusal.get_or_insert(refusal);
                 }
@@ -240,6 +286,10 @@ impl InternalCommand {
             if !rows.is_empty() {
                 self.outcome = ResetOutcome::OtherDatabase;
             }
+            return Ok(Response::Done(()));
+        }
+        if matches!(reply, ExpectedReply::Role | ExpectedReply::RoleIfAny) {
+            self.role.extend(rows);
             return Ok(Response::Done(()));
         }
         let reset = SettingValues::read(rows)?;

@@ -13,6 +13,7 @@ pub(crate) mod internal_command;
 pub(crate) mod kill;
 pub(crate) mod observer;
 pub(crate) mod prepared_statements;
+pub(crate) mod role;
 pub(crate) mod session_end;
 pub(crate) mod session_follower;
 pub(crate) mod session_remains;
@@ -26,6 +27,7 @@ pub use initial_state::{InitialState, InitialStateQuery, StateTracking, TextEnco
 pub use internal_command::{InternalCommand, ResetOutcome};
 pub use kill::{KillCommand, KillReplacement, KillStatement, KillTarget};
 pub use prepared_statements::{ClientStatements, ConnectionStatements, UNKNOWN_STATEMENT};
+pub use role::ReportedRole;
 pub use session_end::SocketLimits;
 pub use session_follower::{
     ClientBytes, Diagnostics, InsertIdQuery, Reply, ServerBytes, SessionChanges, SessionFollower,

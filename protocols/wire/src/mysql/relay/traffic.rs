@@ -28,7 +28,7 @@ use crate::{
         },
         sql::remains::Remains,
     },
-    relay::{ClientInput, Departure, Goodbye},
+    relay::{ClientInput, Departure, Goodbye, RoleDoubt},
 };
 
 /// With more commands that await a response, the client's next one waits.
@@ -57,6 +57,7 @@ pub struct MySqlRelay {
     doubt: Option<&'static str>,
     /// Whether the server's last message was an error. If it was, a proxy need not report another one.
     error_was_last: bool,
+    role_doubt: RoleDoubt,
     kill_policy: KillPolicy,
     observer: Option<ResponseObserver>,
     remains: RemainsObserver,
@@ -152,6 +153,7 @@ impl MySqlRelay {
             transaction: Transaction::None,
             doubt: None,
             error_was_last: false,
+            role_doubt: RoleDoubt::None,
             kill_policy: KillPolicy::Forward,
             observer: None,
             remains: RemainsObserver::default(),
@@ -501,6 +503,7 @@ impl MySqlRelay {
 
     fn record_error(&mut self, code: u16) {
         self.error_was_last = true;
+        self.note_role(code);
         self.remains.raise(Remains::Anything);
         if let Some(observer) = &mut self.observer {
             observer.record_err(code);

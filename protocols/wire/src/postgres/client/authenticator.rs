@@ -14,7 +14,9 @@ use crate::{
         md5::StoredPassword,
     },
     printable::printable,
-    scram::{Binding, Challenge, ClientFinal, ClientFirst, DerivedKeys, KeyCache, KeyDerivation, Mechanism},
+    scram::{
+        self, Binding, Challenge, ClientFinal, ClientFirst, DerivedKeys, KeyCache, KeyDerivation, Mechanism,
+    },
 };
 
 /// Longer than any list of mechanisms; the rest is cut.
@@ -103,6 +105,9 @@ impl Authenticator {
         if let Some(keys) = challenge.known_keys(cache) {
             return send_proof(challenge.answer(&keys), bound, out);
         }
+        if !cache.has_password() {
+            return Err(scram::Error::OtherVerifier.into());
+        }
         let (derivation, keys) = challenge.derivation(password, cache);
         self.derivation = Some(derivation);
         Ok(State::AwaitKeys(challenge, bound, keys))
@@ -137,7 +142,16 @@ impl Authenticator {
         }
     }
 
+    /// Keys of a client's proof answer SCRAM and nothing else.
+    fn check_password(&self, method: &str) -> Result<(), Error> {
+        match &self.keys {
+            Some(keys) if !keys.has_password() => Err(Error::UnsupportedAuth { method: method.to_owned() }),
+            _ => Ok(()),
+        }
+    }
+
     fn send_cleartext(&self, out: &mut Vec<u8>) -> Result<State, Error> {
+        self.check_password("cleartext password")?;
         let method = self.accept(PostgresAuthMethod::Cleartext)?;
         if self.login.encryption == PostgresTlsMode::Plain {
             return Err(Error::PasswordInPlain);
@@ -151,6 +165,7 @@ impl Authenticator {
     }
 
     fn send_md5(&self, salt: [u8; 4], out: &mut Vec<u8>) -> Result<State, Error> {
+        self.check_password("MD5")?;
         let method = self.accept(PostgresAuthMethod::Md5)?;
         let stored = StoredPassword::of(self.login.password.expose(), self.login.user.as_bytes())?;
         write_password(out, &stored.response(salt)?)?;

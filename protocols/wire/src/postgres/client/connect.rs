@@ -48,7 +48,7 @@ pub struct PostgresServerInfo {
     /// Authorizes cancel requests for this connection.
     pub cancel_key: CancelKey,
     pub auth: PostgresAuthMethod,
-    /// All reported settings, for a [`PostgresConnect::pooled`]; else empty.
+    /// All reported settings, for a [`PostgresConnect::pooled`] or [`PostgresConnect::dedicated`]; else empty.
     pub parameters: Parameters,
     /// As a [`PostgresConnect::pooled`] has found out.
     pub commit: PipelinedCommit,
@@ -69,6 +69,8 @@ enum ConnectPurpose {
     Use,
     /// Commands of other clients, which bring their own settings.
     Pool,
+    /// A single client, which has chosen the startup parameters.
+    Dedicated,
     /// A request to cancel a command on another connection.
     Cancel { process_id: u32, key: CancelKey },
 }
@@ -97,6 +99,13 @@ impl PostgresConnect {
     /// [`Self::take_key_derivation`].
     pub fn pooled(login: Arc<PostgresLogin>, keys: Arc<KeyCache>) -> Self {
         Self::of(login, ConnectPurpose::Pool, Some(keys))
+    }
+
+    /// The login of a connection that one client uses alone, in the mode that the login's startup parameters ask for, such as
+    /// replication. It sets nothing else, sends no commands, and records the reported settings. Keys are as in
+    /// [`Self::pooled`].
+    pub fn dedicated(login: Arc<PostgresLogin>, keys: Arc<KeyCache>) -> Self {
+        Self::of(login, ConnectPurpose::Dedicated, Some(keys))
     }
 
     /// A cancel request for another connection in place of a login, encrypted as the login says. It is done
@@ -229,6 +238,10 @@ impl PostgresConnect {
                 let all = [user].into_iter().chain(database).chain(own).chain(given());
                 encode_startup(out, &all.collect::<Vec<_>>())?;
             }
+            (ConnectPurpose::Dedicated, database) => {
+                let given = self.login.startup.iter().map(|(name, value)| (name.as_str(), value.as_str()));
+                encode_startup(out, &[user].into_iter().chain(database).chain(given).collect::<Vec<_>>())?;
+            }
             (ConnectPurpose::Pool, Some(database)) => encode_startup(out, &[user, database])?,
             (ConnectPurpose::Pool, None) => encode_startup(out, &[user])?,
             (ConnectPurpose::Cancel { process_id, key }, _) => {
@@ -354,7 +367,7 @@ fn take_parameter(
         server.version = printable(value, MAX_VERSION_CHARACTERS);
     }
     match purpose {
-        ConnectPurpose::Pool => server.parameters.set(name, value),
+        ConnectPurpose::Pool | ConnectPurpose::Dedicated => server.parameters.set(name, value),
         ConnectPurpose::Use | ConnectPurpose::Cancel { .. } => Ok(()),
     }
 }

@@ -28,6 +28,15 @@ const CURRENT: &str = "SELECT pg_catalog.current_setting($1, true)";
 /// for the transactions of others. Without a query, this statement takes no snapshot.
 const READ_COMMITTED: &str = "SET transaction_isolation = 'read committed'";
 const TEXT_OID: u32 = 25;
+/// Whether the server is in recovery, and whether new transactions are read-only: `f off`.
+const ROLE: &str = "SELECT pg_catalog.concat(pg_catalog.pg_is_in_recovery(), ' ', \
+                    pg_catalog.current_setting('transaction_read_only'))";
+/// The timeline that a server writes, in hexadecimal digits at the start of the name of its WAL file. Some services
+/// refuse it.
+const TIMELINE: &str = "SELECT CASE WHEN pg_catalog.pg_is_in_recovery() THEN NULL \
+                        ELSE pg_catalog.pg_walfile_name(pg_catalog.pg_current_wal_lsn()) END";
+/// Digits of the timeline in that name.
+const TIMELINE_DIGITS: usize = 8;
 
 /// The name of a statement, and of a portal, that no client uses.
 pub(crate) const UNUSED_NAME: &str = "ciphertoll: none";
@@ -54,6 +63,28 @@ enum Kind {
     Ping,
     TakeOver,
     CommitProbe,
+    Role,
+}
+
+/// What a server says of itself, see [`InternalCommand::ask_role`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ReportedRole {
+    pub recovery: Recovery,
+    pub transactions: NewTransactions,
+    /// `None` in recovery, or if the server does not tell.
+    pub timeline: Option<u32>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Recovery {
+    InRecovery,
+    Ended,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum NewTransactions {
+    ReadWrite,
+    ReadOnly,
 }
 
 /// When a server commits what a `DISCARD ALL` without a `Sync` has done. Until then, an error in the next client's
@@ -238,6 +269,31 @@ impl InternalCommand {
         }
     }
 
+    /// Appends queries for the role of the server. A session that was reset stays as it was. [`Self::role`] has the
+    /// result.
+    pub fn ask_role(out: &mut Vec<u8>) -> Result<Self, Error> {
+        encode_query(out, ROLE)?;
+        encode_query(out, TIMELINE)?;
+        Ok(Self { queried: 2, ..Self::new(Kind::Role, 2) })
+    }
+
+    /// What [`Self::ask_role`] has shown; `None` for any other command, or if the server did not tell its role.
+    pub fn role(&self) -> Option<ReportedRole> {
+        if self.kind != Kind::Role {
+            return None;
+        }
+        let (recovery, transactions) = match self.values.first()?.as_deref()? {
+            b"f off" => (Recovery::Ended, NewTransactions::ReadWrite),
+            b"f on" => (Recovery::Ended, NewTransactions::ReadOnly),
+            b"t on" => (Recovery::InRecovery, NewTransactions::ReadOnly),
+            _ => return None,
+        };
+        let name = self.values.get(1).and_then(Option::as_deref);
+        let digits = name.and_then(|name| std::str::from_utf8(name.get(..TIMELINE_DIGITS)?).ok());
+        let timeline = digits.and_then(|digits| u32::from_str_radix(digits, 16).ok());
+        Some(ReportedRole { recovery, transactions, timeline })
+    }
+
     /// Sends nothing and accepts unsolicited messages.
     pub fn nothing() -> Self {
         Self::new(Kind::Nothing, 0)
@@ -264,7 +320,9 @@ impl InternalCommand {
                     if report.severity.ends_session() || matches!(self.kind, Kind::Nothing | Kind::TakeOver) {
                         return Err(report.into());
                     }
-                    if self.kind != Kind::CommitProbe {
+                    // The timeline may be refused.
+                    let is_optional = self.kind == Kind::Role && self.left == 1;
+                    if self.kind != Kind::CommitProbe && !is_optional {
                         self.refusal.get_or_insert(report.into());
                     }
                 }
@@ -293,9 +351,9 @@ impl InternalCommand {
 
     fn expects(&self, kind: u8) -> bool {
         match (self.kind, kind) {
-            (Kind::Reset, kind::COMMAND_COMPLETE)
+            (Kind::Reset | Kind::Role, kind::COMMAND_COMPLETE)
             | (Kind::Reset | Kind::Ping, kind::EMPTY_QUERY_RESPONSE)
-            | (Kind::CommitProbe, kind::ROW_DESCRIPTION)
+            | (Kind::CommitProbe | Kind::Role, kind::ROW_DESCRIPTION)
             | (Kind::Settings, kind::DATA_ROW) => true,
             (Kind::TakeOver, kind) => matches!(
                 kind,
@@ -334,5 +392,50 @@ fn only_value(payload: &[u8]) -> Result<Option<Vec<u8>>, Error> {
         -1 if value.is_empty() => Ok(None),
         length if usize::try_from(length) == Ok(value.len()) => Ok(Some(value.to_vec())),
         _ => Err(unexpected),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::postgres::server::{write_message, write_ready_for_query};
+
+    /// The role after these values; `None` in place of one is an error of the server.
+    fn role(values: [Option<&str>; 2]) -> Result<Option<ReportedRole>, Error> {
+        let mut command = InternalCommand::ask_role(&mut Vec::new()).unwrap();
+        let mut answer = Vec::new();
+        for value in values {
+            if let Some(value) = value {
+                let length = i32::try_from(value.len()).unwrap().to_be_bytes();
+                let row = [&[0, 1], &length[..], value.as_bytes()].concat();
+                write_message(&mut answer, kind::ROW_DESCRIPTION, &[0, 0]).unwrap();
+                write_message(&mut answer, kind::DATA_ROW, &row).unwrap();
+                write_message(&mut answer, kind::COMMAND_COMPLETE, b"SELECT 1\0").unwrap();
+            } else {
+                let error = b"SERROR\0VERROR\0C0A000\0Mnot supported\0\0";
+                write_message(&mut answer, kind::ERROR_RESPONSE, error).unwrap();
+            }
+            write_ready_for_query(&mut answer, TransactionStatus::Idle);
+        }
+        let done = command.step(&mut answer.as_slice(), &mut Parameters::default())?;
+        assert_eq!(done, Response::Done(TransactionStatus::Idle));
+        Ok(command.role())
+    }
+
+    #[test]
+    fn a_server_tells_its_role_and_its_timeline() {
+        let (recovery, transactions) = (Recovery::Ended, NewTransactions::ReadWrite);
+        let primary = ReportedRole { recovery, transactions, timeline: Some(0x1a) };
+        assert_eq!(role([Some("f off"), Some("0000001A000000010000000F")]), Ok(Some(primary)));
+        let read_only = ReportedRole { transactions: NewTransactions::ReadOnly, ..primary };
+        assert_eq!(role([Some("f on"), Some("0000001A000000010000000F")]), Ok(Some(read_only)));
+        // Services that do not tell it.
+        assert_eq!(role([Some("f off"), None]), Ok(Some(ReportedRole { timeline: None, ..primary })));
+        let transactions = NewTransactions::ReadOnly;
+        let standby = ReportedRole { recovery: Recovery::InRecovery, transactions, timeline: None };
+        assert_eq!(role([Some("t on"), Some("")]), Ok(Some(standby)));
+        assert_eq!(role([Some("t off"), Some("")]), Ok(None), "no server says so");
+        assert!(role([None, Some("")]).is_err());
+        assert_eq!(InternalCommand::ping(&mut Vec::new()).unwrap().role(), None);
     }
 }

@@ -30,9 +30,13 @@ use crate::{
         server::{write_parameter_status, write_ready_for_query},
         sql::effects::Remains,
     },
-    relay::{Departure, Goodbye, SessionProgress, Vacate},
+    relay::{Departure, Goodbye, RoleDoubt, SessionProgress, Vacate},
 };
 
+/// The error of a server that accepts no writes, or of a transaction that does not (`read_only_sql_transaction`).
+const READ_ONLY: &[u8] = b"\0C25006\0";
+/// Enough of an error for its SQL state, which follows the severity, even if that is translated.
+const STATE_BYTES: usize = 64;
 /// A process ID in a message.
 const PROCESS_BYTES: usize = size_of::<u32>();
 
@@ -54,6 +58,7 @@ pub struct PostgresRelay {
     forwards_next: bool,
     /// Whether the server's last message was an error. If it was, a proxy need not report another one.
     error_was_last: bool,
+    role_doubt: RoleDoubt,
     own: Option<ProcessAlias>,
     /// Positions in the last bytes read where the server named the client's server process.
     named_at: Vec<usize>,
@@ -320,6 +325,11 @@ impl PostgresRelay {
         followed: Option<&mut Followed<'_>>,
     ) -> Result<ReplyAction, Error> {
         self.error_was_last = header.kind == kind::ERROR_RESPONSE;
+        if self.error_was_last
+            && payload.windows(READ_ONLY.len()).take(STATE_BYTES).any(|part| part == READ_ONLY)
+        {
+            self.role_doubt = RoleDoubt::Raised;
+        }
         match header.kind {
             kind::PARAMETER_STATUS => {
                 let (name, value) = parse_parameter_status(payload)?;
@@ -385,6 +395,10 @@ impl PostgresRelay {
                 header.payload_bytes
             }
             kind::NOTIFICATION_RESPONSE => header.payload_bytes.min(PROCESS_BYTES),
+            kind::ERROR_RESPONSE => {
+                let needed = if followed.is_some() { needed_bytes(header, &mut self.model)? } else { 0 };
+                needed.max(header.payload_bytes.min(STATE_BYTES))
+            }
             _ if followed.is_some() => needed_bytes(header, &mut self.model)?,
             _ => 0,
         };
@@ -470,6 +484,11 @@ impl PostgresRelay {
     pub fn error_was_last(&self) -> bool {
         self.error_was_last
     }
+
+    /// Whether an error since the last call is one that a server gives which has lost its role.
+    pub fn take_role_doubt(&mut self) -> RoleDoubt {
+        std::mem::take(&mut self.role_doubt)
+    }
 }
 
 /// In front of a `ReadyForQuery` the client is told of settings that have other values than it knows.
@@ -489,4 +508,29 @@ fn with_settings(
         write_ready_for_query(&mut out, transaction);
     }
     Ok(ReplyAction::Replace(out))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::postgres::server::write_message;
+
+    #[test]
+    fn an_error_of_a_read_only_server_raises_a_doubt_once() {
+        let doubt = |text: &[u8], cut: usize| {
+            let mut relay = PostgresRelay::unpooled();
+            let mut answer = Vec::new();
+            write_message(&mut answer, kind::ERROR_RESPONSE, text).unwrap();
+            let mut parameters = Parameters::default();
+            let first = relay.process_server(&answer[..cut], &mut parameters, None).unwrap().pass_bytes;
+            relay.process_server(&answer[first..], &mut parameters, None).unwrap();
+            (relay.take_role_doubt(), relay.take_role_doubt())
+        };
+        let translated = b"S\xd0\x9e\xd0\xa8\xd0\x98\xd0\x91\xd0\x9a\xd0\x90\0VERROR\0C25006\0Mno writes\0\0";
+        for cut in 0..translated.len() {
+            assert_eq!(doubt(translated, cut), (RoleDoubt::Raised, RoleDoubt::None), "{cut}");
+        }
+        let other = b"SERROR\0VERROR\0C42601\0MC25006\0\0";
+        assert_eq!(doubt(other, 0).0, RoleDoubt::None);
+    }
 }

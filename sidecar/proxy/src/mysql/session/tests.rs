@@ -35,6 +35,7 @@ fn backend() -> BackendState {
         prepared: ConnectionStatements::default(),
         reset: ResetPolicy::Always,
         remains: Remains::Nothing,
+        role: None,
     }
 }
 

@@ -74,6 +74,7 @@ fn backend(connection_ids: &ConnectionIds) -> BackendState {
         prepared: ConnectionStatements::default(),
         reset: ResetPolicy::Always,
         remains: Remains::Nothing,
+        role: None,
     };
     let mut session = ClientSession::begin_pooled(
         request(),

@@ -1,5 +1,6 @@
 use std::sync::Arc;
 
+use ciphertoll_wire::postgres::server::write_message;
 use ciphertoll_wire::postgres::startup::{encode_cancel_request, encode_startup, encode_tls_request};
 use ciphertoll_wire::postgres::{
     CancelKey, ChannelBinding, Error, PostgresConnect, PostgresLogin, PostgresTlsMode,
@@ -205,4 +206,89 @@ fn a_certificate_authenticates_the_user_it_names() {
         let mut handshake = ClientHandshake::new(auth, None);
         assert!(matches!(step(&mut handshake, &login, &mut Vec::new()), HandshakeStep::Refuse(_)));
     }
+}
+
+/// A handshake of a client whose user the settings do not name, and its first message.
+fn unnamed(auth: ClientAuth, user: &str, password: &[u8]) -> (ClientHandshake, Vec<u8>) {
+    let verifier = Verifier::of(password, 16).unwrap();
+    let lookup = CredentialLookup::knowing([(user, verifier)]);
+    let credentials = CredentialStore::for_users([("asker", &Secret::new(b"asks".to_vec()))], 1).unwrap();
+    let credentials = auth.needs_password().then(|| Arc::new(credentials));
+    (ClientHandshake::new(auth, credentials).with_lookup(Some(lookup)), startup(&[("user", user)]))
+}
+
+/// Proves the password to a handshake that has read the first message.
+fn prove(handshake: &mut ClientHandshake, password: &[u8]) -> HandshakeStep<Box<StartupRequest>> {
+    let mut out = Vec::new();
+    let client = scram::ClientFirst::new("", Binding::None).unwrap();
+    let length = (client.message().len() as u32).to_be_bytes();
+    let initial = [&b"SCRAM-SHA-256\0"[..], &length, client.message()].concat();
+    let mut bytes = Vec::new();
+    write_message(&mut bytes, b'p', &initial).unwrap();
+    assert_eq!(step(handshake, &bytes, &mut out), HandshakeStep::NeedInput);
+    let last = client.answer(password, &out[9..]).unwrap();
+    bytes.clear();
+    write_message(&mut bytes, b'p', last.message()).unwrap();
+    step(handshake, &bytes, &mut out)
+}
+
+#[test]
+fn users_whom_the_settings_do_not_name_prove_their_password_however_they_come() {
+    for auth in [ClientAuth::Granted, ClientAuth::PasswordByUnix, ClientAuth::PasswordByTcp] {
+        for (password, is_accepted) in [(&b"right"[..], true), (b"wrong", false)] {
+            let (mut handshake, first) = unnamed(auth, "found", b"right");
+            assert_eq!(step(&mut handshake, &first, &mut Vec::new()), HandshakeStep::NeedInput);
+            match prove(&mut handshake, password) {
+                HandshakeStep::Login(request) => assert!(is_accepted && request.proven.is_some()),
+                HandshakeStep::Refuse(refusal) => {
+                    assert_eq!((refusal.sqlstate, is_accepted), (Refusal::PASSWORD, false));
+                }
+                step => panic!("{step:?}"),
+            }
+        }
+    }
+    // A certificate of the same name is needed as well.
+    for (name, is_accepted) in [("found", true), ("other", false)] {
+        let (mut handshake, first) = unnamed(ClientAuth::Certificate, "found", b"right");
+        handshake.tls_established(Some(name.to_owned()));
+        match step(&mut handshake, &first, &mut Vec::new()) {
+            HandshakeStep::NeedInput => assert!(is_accepted),
+            HandshakeStep::Refuse(refusal) => {
+                assert_eq!((refusal.sqlstate, is_accepted), (Refusal::WHO, false));
+            }
+            step => panic!("{step:?}"),
+        }
+    }
+    // Nobody is looked up whom the UID excludes, or who has not started TLS.
+    for auth in [ClientAuth::Denied { uid: 7 }, ClientAuth::PasswordByTls, ClientAuth::Certificate] {
+        let (mut handshake, first) = unnamed(auth, "found", b"right");
+        let step = step(&mut handshake, &first, &mut Vec::new());
+        assert!(
+            matches!(&step, HandshakeStep::Refuse(refusal) if refusal.sqlstate == Refusal::WHO),
+            "{step:?}"
+        );
+    }
+}
+
+#[test]
+fn a_handshake_waits_for_a_secret_that_is_not_known_and_takes_no_input_meanwhile() {
+    let (mut handshake, _) = unnamed(ClientAuth::Granted, "found", b"right");
+    let first = startup(&[("user", "another")]);
+    let bytes = [&first[..], b"later"].concat();
+    let mut input = &bytes[..];
+    let mut out = Vec::new();
+    let step = handshake.step(&mut input, &mut out);
+    assert!(matches!(step, HandshakeStep::LookUp(_)), "{step:?}");
+    assert_eq!(handshake.step(&mut input, &mut out), HandshakeStep::NeedInput);
+    assert_eq!((input, out.is_empty()), (&b"later"[..], true));
+    let flood = vec![b'p'; MAX_LOGIN_PAYLOAD_BYTES + 1];
+    let step = handshake.step(&mut &flood[..], &mut out);
+    assert!(
+        matches!(&step, HandshakeStep::Refuse(refusal) if refusal.sqlstate == Refusal::PROTOCOL),
+        "{step:?}"
+    );
+    // The users of the settings wait for nothing.
+    let (mut handshake, _) = unnamed(ClientAuth::Granted, "found", b"right");
+    let step = handshake.step(&mut &startup(&[("user", "asker")])[..], &mut out);
+    assert!(matches!(step, HandshakeStep::Login(request) if request.proven.is_none()));
 }

@@ -6,13 +6,16 @@ use ciphertoll_wire::postgres::startup::encode_startup;
 use super::*;
 use crate::postgres::startup_request::StartupParameters;
 use crate::protocol::{HandshakeStep, ProtocolHandshake};
-use crate::settings::{AllowedUids, Limits, ScramIterations, UnixAuth, UpstreamTlsLibrary};
+use crate::settings::{
+    AllowedUids, Limits, PostgresAccess, ReplicationAccess, ScramIterations, UnixAuth, UpstreamTlsLibrary,
+};
 
 fn settings(users: &[(&str, &str)]) -> Settings {
     let user = |(name, password): &(&str, &str)| DatabaseUser {
         name: (*name).to_owned(),
         database: Some("shop".to_owned()),
         password: Secret::new(password.as_bytes().to_vec()),
+        command: None,
     };
     Settings {
         listen: vec!["unix:/x".parse().unwrap()],
@@ -26,8 +29,11 @@ fn settings(users: &[(&str, &str)]) -> Settings {
         iterations: ScramIterations { by_unix: 1, by_tcp: CredentialStore::DEFAULT_ITERATIONS },
         pooling: Pooling::Transaction,
         reset: ResetPolicy::Always,
+        access: PostgresAccess { replication: ReplicationAccess::Allowed, auth_query: None },
         threads: std::num::NonZeroUsize::MIN,
         limits: Limits::default(),
+        console: None,
+        watch_files: std::time::Duration::ZERO,
     }
 }
 

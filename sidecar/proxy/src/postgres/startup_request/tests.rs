@@ -208,7 +208,7 @@ fn requests_that_cannot_be_granted_are_refused() {
     for mode in ["o", "true", "database", "1", "anything"] {
         assert_eq!(state(&[("user", "a"), ("replication", mode)]), Refusal::UNSUPPORTED);
     }
-    for text in ["-W 5", "x", "-c", "-c x", "--"] {
+    for text in ["-W 5", "x", "-c", "-c x", "--", "-c=", "-c =1", "--=1"] {
         assert_eq!(state(&[("user", "a"), ("options", text)]), Refusal::UNSUPPORTED, "{text}");
     }
 }

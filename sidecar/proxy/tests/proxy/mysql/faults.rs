@@ -28,7 +28,9 @@ pub(crate) const CASES: [Case; 7] = [
 fn garbage(fixture: &mut Fixture) {
     let proxy = fixture.proxy(&[]);
     let mut bystander = proxy.client();
-    for bytes in [&b"GET / HTTP/1.1\r\n\r\n"[..], b"\xff\xff\xff\x01", b"\0\0\0\x01", b"\x05\0\0\x07hello"] {
+    let header = b"PROXY UNKNOWN 10.0.0.1 10.0.0.2 1 2\r\n";
+    let lengths = [&b"GET / HTTP/1.1\r\n\r\n"[..], b"\xff\xff\xff\x01", b"\0\0\0\x01", b"\x05\0\0\x07hello"];
+    for bytes in lengths.into_iter().chain([&header[..]]) {
         let mut raw = proxy.raw_silent();
         raw.packet().expect("a greeting");
         raw.send(bytes);

@@ -74,6 +74,10 @@ impl Fixture {
         self.server = Some(self.lab.start_with(&start, &settings).expect("the server starts"));
     }
 
+    pub(crate) fn build(&self) -> &Build {
+        &self.build
+    }
+
     pub(crate) fn engine(&self) -> Engine {
         self.server().engine()
     }
@@ -104,6 +108,12 @@ impl Fixture {
         };
         Client::connect(&Address::Unix(path), Login::MySql(Arc::new(login)), None)
             .expect("the login succeeds")
+    }
+
+    /// The name of that account, and the server's socket.
+    pub(crate) fn control_login(&self) -> (&'static str, PathBuf) {
+        let Endpoint::Unix(path) = self.server().unix_endpoint() else { panic!("a server has a socket") };
+        (CONTROL, path)
     }
 
     /// Creates a second account, with its password in a file.
@@ -278,7 +288,7 @@ impl Proxy {
     }
 }
 
-fn plugin_of(engine: Engine) -> Plugin {
+pub(crate) fn plugin_of(engine: Engine) -> Plugin {
     match engine {
         Engine::MySql => Plugin::CachingSha2Password,
         _ => Plugin::NativePassword,

@@ -2,15 +2,19 @@
 
 mod authentication;
 mod cases;
+mod console;
+mod credentials;
 mod departures;
 mod drivers;
 mod errors;
+mod failover;
 mod fake;
 mod faults;
 mod fixture;
 mod leaks;
 mod limits;
 mod moves;
+mod pair;
 mod parked;
 mod random_clients;
 mod raw;
@@ -62,13 +66,17 @@ fn of_server(level: &ServerLevel) -> Vec<Trial> {
         Topic::new("leaks", BOTH, &leaks::CASES),
         Topic::new("leaks", SESSION, &leaks::OF_SESSIONS),
         Topic::new("leaks", BOTH, &reset_leaks::CASES),
+        Topic::new("failover", BOTH, &failover::CASES),
         Topic::new("authentication", BOTH, &authentication::CASES),
         Topic::new("authentication", SESSION, &authentication::OF_SESSIONS),
         Topic::new("authentication", BOTH, &reloads::CASES),
+        Topic::new("credentials", BOTH, &credentials::CASES),
         Topic::new("authentication", SESSION, &limits::CASES),
         Topic::new("authentication", SESSION, &faults::CASES),
         Topic::new("shares", BOTH, &shares::CASES),
         Topic::new("times", BOTH, &times::CASES),
+        Topic::new("console", BOTH, &console::CASES),
+        Topic::new("console", TRANSACTION, &console::OF_TRANSACTIONS),
         Topic::new("transactions", TRANSACTION, &transactions::CASES),
         Topic::new("transactions", TRANSACTION, &statements::OF_TRANSACTIONS),
         Topic::new("transactions", TRANSACTION, &parked::CASES),

@@ -13,9 +13,10 @@ pub(crate) const CASES: [Case; 2] = [
 ];
 
 /// Cases that also run on two threads: those of the shared pool, of its limits, of KILL, and of upgrades.
-pub(crate) const ALSO_ON_TWO: [&str; 17] = [
+pub(crate) const ALSO_ON_TWO: [&str; 19] = [
     "a command that takes too long is cancelled, and its connection goes on",
     "a user that waits is served before one that floods the pool",
+    "a password that changes each second costs no client a connect",
     "a KILL hits the right command",
     "a KILL among other statements hits the right command",
     "a KILL reaches clients in every state",
@@ -31,6 +32,7 @@ pub(crate) const ALSO_ON_TWO: [&str; 17] = [
     "prepared statements keep their meaning",
     "many clients on few connections",
     "random clients find their own session state",
+    "a switchover by pause, kill and resume shows no client an error",
 ];
 
 fn connect_repeatedly(proxy: &Proxy, client_loop: usize, rounds: usize) {

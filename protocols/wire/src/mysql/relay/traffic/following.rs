@@ -17,8 +17,12 @@ use crate::{
         },
         sql::remains::Remains,
     },
-    relay::Goodbye,
+    relay::{Goodbye, RoleDoubt},
 };
+
+/// Errors of a server that accepts no writes any more (`--read-only` and its variants, a read-only InnoDB), shuts down, or
+/// has lost its cluster. The first one has other causes, too.
+const ERRORS_OF_LOST_ROLES: [u16; 4] = [1290, 1836, 1053, 1047];
 
 /// A successful response to `COM_STMT_PREPARE`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -129,5 +133,16 @@ impl MySqlRelay {
         self.read_response(header, start, start)?;
         let prepare_ok = PrepareOk::parse(start)?;
         Ok(Some(PrepareReply { prepare_ok, bytes: HEADER_BYTES + header.length }))
+    }
+
+    /// Whether an error since the last call is one that a server gives which has lost its role.
+    pub fn take_role_doubt(&mut self) -> RoleDoubt {
+        std::mem::take(&mut self.role_doubt)
+    }
+
+    pub(super) fn note_role(&mut self, code: u16) {
+        if ERRORS_OF_LOST_ROLES.contains(&code) {
+            self.role_doubt = RoleDoubt::Raised;
+        }
     }
 }

@@ -1,0 +1,15 @@
+//! Passwords that a command prints: IAM tokens, Vault's dynamic users.
+//!
+//! - [`command`] runs a command within bounds of time and output, [`output`] reads what it has printed.
+//! - A [`PasswordCell`] has one user's command and its last result. Workers read it when they open a server connection.
+//! - [`Credentials`] decides when a command runs, on threads that exist only while one does.
+
+mod cell;
+mod command;
+mod fetcher;
+mod output;
+
+pub(crate) use cell::{AfterRefusal, Availability};
+pub use cell::{FetchError, PasswordCell, PasswordCommand};
+pub use command::RunningCommands;
+pub use fetcher::Credentials;

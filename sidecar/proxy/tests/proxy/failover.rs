@@ -1,0 +1,299 @@
+//! Several hosts: servers that die, are promoted and come back, while clients write numbered rows.
+
+use std::collections::HashSet;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use ciphertoll_net::blocking::Client;
+use nix::sys::signal::Signal;
+
+use crate::cases::one;
+use crate::cluster::{Cluster, Node, free_port};
+use crate::fixture::{Fixture, Proxy};
+use crate::operations::{await_that, json, settings};
+use crate::{Case, say};
+
+pub(crate) const CASES: [Case; 3] = [
+    ("a primary that dies is replaced, and is not written to when it comes back", replaced),
+    ("clients wait while no host has the role, and are told which hosts were tried", waits),
+    ("a server that has become read-only is left, and an error of the client's own is no reason", read_only),
+];
+pub(crate) const OF_SESSIONS: [Case; 4] = [
+    ("a reload changes neither the hosts nor the role", reloaded),
+    ("each role of libpq leads to a host that has it", roles),
+    ("hosts in random order are all used", random_order),
+    ("a standby that is promoted is left by clients that need a standby", left_standby),
+];
+
+pub(crate) const WRITERS: usize = 16;
+/// Rows that are enough to know that all writers are served.
+const ROWS: u64 = 20 * WRITERS as u64;
+
+/// What clients know of the rows that they have written.
+#[derive(Default)]
+pub(crate) struct Ledger {
+    acknowledged: Mutex<Vec<(usize, u64)>>,
+    pub(crate) count: AtomicU64,
+    stop: AtomicBool,
+    /// When the last row was acknowledged, and the longest time between two.
+    last: Mutex<Option<Instant>>,
+    longest: Mutex<Duration>,
+}
+
+impl Ledger {
+    /// Writes rows with numbers of its own, each at most once, until it is told to stop.
+    pub(crate) fn write(&self, proxy: &Proxy, writer: usize) {
+        let mut client: Option<Client> = None;
+        let mut number = 0;
+        while !self.stop.load(Ordering::Acquire) {
+            number += 1;
+            let Some(connected) = client.take().or_else(|| proxy.try_client().ok()) else { continue };
+            let mut connected = connected;
+            // After an error it is not known whether the row was written: it is not written again.
+            if connected.execute(&format!("INSERT INTO numbered VALUES ({writer}, {number})")).is_ok() {
+                self.acknowledged.lock().expect("no panic").push((writer, number));
+                self.count.fetch_add(1, Ordering::AcqRel);
+                let now = Instant::now();
+                if let Some(last) = self.last.lock().expect("no panic").replace(now) {
+                    let mut longest = self.longest.lock().expect("no panic");
+                    *longest = longest.max(now.duration_since(last));
+                }
+                client = Some(connected);
+            }
+        }
+    }
+
+    pub(crate) fn await_more(&self, what: &str) {
+        let before = self.count.load(Ordering::Acquire);
+        await_that(what, || self.count.load(Ordering::Acquire) >= before + ROWS);
+    }
+
+    /// No acknowledged row is lost, and none is there twice.
+    pub(crate) fn check(&self, node: &Node) {
+        let rows = node.rows("SELECT writer || ' ' || number FROM numbered").expect("rows");
+        let mut found = HashSet::new();
+        for row in rows.into_iter().flatten().flatten() {
+            let row = String::from_utf8(row).expect("text");
+            assert!(found.insert(row.clone()), "{row} was written twice");
+        }
+        let acknowledged = self.acknowledged.lock().expect("no panic");
+        let lost =
+            acknowledged.iter().find(|(writer, number)| !found.contains(&format!("{writer} {number}")));
+        assert_eq!(lost, None, "a row that was acknowledged is lost");
+    }
+}
+
+/// Stops the writers even if the case fails.
+pub(crate) struct Stop<'a>(pub(crate) &'a Ledger);
+
+impl Drop for Stop<'_> {
+    fn drop(&mut self) {
+        self.0.stop.store(true, Ordering::Release);
+    }
+}
+
+fn replaced(fixture: &mut Fixture) {
+    let cluster = Cluster::start(fixture, 1);
+    let [old, new] = &cluster.nodes[..] else { panic!("two servers") };
+    old.execute("CREATE TABLE numbered (writer int, number int)");
+    let proxy = proxy_to(fixture, &cluster, "read-write", &["--health-time", "1s", "--pool-size", "8"]);
+    let ledger = Ledger::default();
+    thread::scope(|scope| {
+        let _stop = Stop(&ledger);
+        for writer in 0..WRITERS {
+            let (ledger, proxy) = (&ledger, &proxy);
+            scope.spawn(move || ledger.write(proxy, writer));
+        }
+        ledger.await_more("rows are written");
+        old.kill();
+        new.promote();
+        let (promoted, before) = (Instant::now(), ledger.count.load(Ordering::Acquire));
+        await_that("rows are written again", || ledger.count.load(Ordering::Acquire) > before);
+        say(&format!("the first row was acknowledged {:?} after the promotion", promoted.elapsed()));
+        ledger.await_more("all writers are served");
+        // The old primary comes back as a second one, which would take writes.
+        old.start_again();
+        let rows = old.value("SELECT count(*) FROM numbered");
+        await_that("it is noticed", || standing(&proxy, 0) == "superseded");
+        ledger.await_more("the new one is written to");
+        assert_eq!(old.value("SELECT count(*) FROM numbered"), rows);
+        // Not even if it is the only one.
+        new.stop();
+        await_that("the new one is missed", || standing(&proxy, 1) != "usable");
+        new.start_again();
+        let (started, before) = (Instant::now(), ledger.count.load(Ordering::Acquire));
+        await_that("rows are written again", || ledger.count.load(Ordering::Acquire) > before);
+        say(&format!("the first row was acknowledged {:?} after the restart", started.elapsed()));
+        ledger.await_more("the new one is written to again");
+        assert_eq!(old.value("SELECT count(*) FROM numbered"), rows);
+    });
+    ledger.check(new);
+    let longest = *ledger.longest.lock().expect("no panic");
+    say(&format!("{} rows, the longest pause {longest:?}", ledger.count.load(Ordering::Acquire)));
+    assert_eq!(status(&proxy)["counts"]["failovers"], 1);
+}
+
+fn waits(fixture: &mut Fixture) {
+    let cluster = Cluster::start(fixture, 1);
+    let [old, new] = &cluster.nodes[..] else { panic!("two servers") };
+    let proxy = proxy_to(fixture, &cluster, "primary", &[]);
+    let impatient = proxy_to(fixture, &cluster, "primary", &["--queue-time", "500ms"]);
+    assert_eq!(port_of(&proxy), old.port);
+    old.kill();
+    let told =
+        impatient.try_client().and_then(|mut client| client.query("SELECT 1")).expect_err("no primary");
+    let told = told.to_string();
+    let names_hosts = |node: &Node| told.contains(&format!("127.0.0.1:{}", node.port));
+    assert!(
+        told.contains("no host is confirmed as primary") && cluster.nodes.iter().all(names_hosts),
+        "{told}"
+    );
+    thread::scope(|scope| {
+        let waiting: Vec<_> = (0..4).map(|_| scope.spawn(|| port_of(&proxy))).collect();
+        await_that("clients wait", || status(&proxy)["clients"]["queued"] == 4);
+        new.promote();
+        for client in waiting {
+            assert_eq!(client.join().expect("it is served"), new.port);
+        }
+    });
+    assert_eq!(port_of(&impatient), new.port);
+}
+
+fn read_only(fixture: &mut Fixture) {
+    let cluster = Cluster::start(fixture, 1);
+    let [old, new] = &cluster.nodes[..] else { panic!("two servers") };
+    old.execute("CREATE TABLE numbered (writer int, number int)");
+    let proxy = proxy_to(fixture, &cluster, "read-write", &["--pool-size", "3"]);
+    let insert = "INSERT INTO numbered VALUES (1, 1)";
+    // An error that the client has asked for is no reason to leave the server.
+    let mut client = proxy.client();
+    client.execute("BEGIN TRANSACTION READ ONLY").expect("a transaction");
+    assert!(client.execute(insert).is_err());
+    client.execute("ROLLBACK").expect("the end");
+    drop(client);
+    assert_eq!(port_of(&proxy), old.port);
+    assert_eq!(host(&proxy, 0)["doubts"], 1);
+    assert_eq!(
+        (standing(&proxy, 0), status(&proxy)["counts"]["failovers"].as_u64()),
+        ("usable".to_owned(), Some(0))
+    );
+    // Several connections, all of which must be asked.
+    let held: Vec<Client> = (0..3).map(|_| proxy.client()).collect();
+    drop(held);
+    old.execute("ALTER SYSTEM SET default_transaction_read_only = on");
+    old.execute("SELECT pg_reload_conf()");
+    await_that("it refuses writes", || {
+        proxy.try_client().is_ok_and(|mut client| client.execute(insert).is_err())
+    });
+    new.promote();
+    assert_eq!(port_of(&proxy), new.port);
+    let rows = |node: &Node| node.value("SELECT count(*) FROM numbered");
+    let before = rows(old);
+    for _ in 0..20 {
+        assert!(proxy.client().execute(insert).is_ok());
+    }
+    assert_eq!(rows(old), before);
+}
+
+fn roles(fixture: &mut Fixture) {
+    let cluster = Cluster::start(fixture, 1);
+    let [primary, standby] = &cluster.nodes[..] else { panic!("two servers") };
+    for (target, port) in [
+        ("any", primary.port),
+        ("read-write", primary.port),
+        ("primary", primary.port),
+        ("read-only", standby.port),
+        ("standby", standby.port),
+        ("prefer-standby", standby.port),
+    ] {
+        let proxy = proxy_to(fixture, &cluster, target, &[]);
+        for _ in 0..3 {
+            assert_eq!(port_of(&proxy), port, "{target}");
+        }
+    }
+    standby.stop();
+    let proxy = proxy_to(fixture, &cluster, "prefer-standby", &[]);
+    assert_eq!(port_of(&proxy), primary.port);
+    let proxy = proxy_to(fixture, &cluster, "standby", &["--queue-time", "500ms"]);
+    assert!(proxy.try_client().is_err());
+    // A port at which nothing listens is skipped.
+    let url = cluster.url("").replacen('@', &format!("@127.0.0.1:{},", free_port()), 1);
+    let proxy = fixture.proxy_to(&url, &[]);
+    assert_eq!(port_of(&proxy), primary.port);
+}
+
+fn random_order(fixture: &mut Fixture) {
+    let cluster = Cluster::start(fixture, 1);
+    let proxy = proxy_to(fixture, &cluster, "any&load_balance_hosts=random", &["--pool-size", "40"]);
+    let mut clients: Vec<Client> = (0..40).map(|_| proxy.client()).collect();
+    let ports: HashSet<String> = clients.iter_mut().map(|client| one(client, PORT)).collect();
+    assert_eq!(ports.len(), 2);
+}
+
+fn left_standby(fixture: &mut Fixture) {
+    let cluster = Cluster::start(fixture, 1);
+    let [primary, standby] = &cluster.nodes[..] else { panic!("two servers") };
+    let arguments = ["--health-time", "1s", "--queue-time", "500ms"];
+    let proxy = proxy_to(fixture, &cluster, "standby", &arguments);
+    assert_eq!(port_of(&proxy), standby.port);
+    primary.kill();
+    standby.promote();
+    await_that("the health check notices", || standing(&proxy, 1) == "unfit");
+    let told = proxy.try_client().and_then(|mut client| client.query("SELECT 1"));
+    assert!(told.is_err_and(|error| error.to_string().contains("no host is confirmed as standby")));
+}
+
+fn reloaded(fixture: &mut Fixture) {
+    let (directory, listen) = fixture.new_directory();
+    let name = format!("{}:{}", fixture.server().server_name(), fixture.server_port());
+    let write = |hosts: &str, options: &str| {
+        let url = fixture.url(options).replace(&name, hosts);
+        format!("listen = \"{listen}\"\nserver = \"{url}\"\n")
+    };
+    let both = format!("{name},127.0.0.1:{}", free_port());
+    let texts = [
+        (write(&name, ""), "reload-failed"),
+        (write(&both, "&target_session_attrs=standby"), "reload-failed"),
+        (write(&both, "&load_balance_hosts=random"), "reload-failed"),
+        (write(&both, "&target_session_attrs=any"), "event=reloaded"),
+    ];
+    let (_settings, file) = settings(&write(&both, ""));
+    let mut command = fixture.program();
+    command.args(["--config", &file]);
+    let mut proxy = fixture.proxy_by(&mut command, directory, crate::fixture::PORT);
+    assert_eq!(one(&mut proxy.client(), "SELECT 1"), "1");
+    for (text, event) in texts {
+        std::fs::write(&file, text).expect("ours to write");
+        proxy.process.signal(Signal::SIGHUP);
+        let line = proxy.process.await_line("event=reload");
+        assert!(line.contains(event), "{line}");
+        assert_eq!(line.contains(&format!("the server stays {both}")), event == "reload-failed", "{line}");
+    }
+}
+
+const PORT: &str = "SELECT inet_server_port()";
+
+fn proxy_to(fixture: &mut Fixture, cluster: &Cluster, target: &str, arguments: &[&str]) -> Proxy {
+    let url = cluster.url(&format!("&target_session_attrs={target}"));
+    let arguments = [&["--admin", "tcp:127.0.0.1:0"], arguments].concat();
+    fixture.proxy_to(&url, &arguments)
+}
+
+/// The port of the server that serves a new client.
+fn port_of(proxy: &Proxy) -> u16 {
+    one(&mut proxy.client(), PORT).parse().expect("a port")
+}
+
+fn status(proxy: &Proxy) -> serde_json::Value {
+    json(&proxy.process.log, "/status")
+}
+
+fn host(proxy: &Proxy, at: usize) -> serde_json::Value {
+    status(proxy)["hosts"][at].clone()
+}
+
+fn standing(proxy: &Proxy, at: usize) -> String {
+    host(proxy, at)["standing"].as_str().expect("text").to_owned()
+}
