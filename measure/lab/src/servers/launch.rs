@@ -131,14 +131,15 @@ impl LaunchPlan {
         Err(Error::PortsTaken { what: self.build.name(), tried })
     }
 
-    /// Starts the server again on the same ports; its accounts exist.
+    /// Starts the server again on the same ports; its accounts exist. `access` are rules that it reads at each start.
     pub(crate) fn start_again(
         &self,
         directory: &ServerDirectory,
         ports: ListenPorts,
+        access: Option<&Path>,
         control: &ControlLogin,
     ) -> Result<ServerProcess, Error> {
-        let config = self.config(directory, ports, None);
+        let config = self.config(directory, ports, access);
         let file = self.config_file(directory, &config);
         if file.exists() {
             std::fs::remove_file(&file).context("remove", &file)?;

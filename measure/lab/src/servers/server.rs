@@ -57,6 +57,8 @@ pub struct Server {
     unmet_settings: Vec<String>,
     accounts: Vec<String>,
     /// Last: it owns the scratch directory of the other fields.
+    /// The access rules that the server reads at each start.
+    access: Option<PathBuf>,
     plan: LaunchPlan,
 }
 
@@ -98,6 +100,8 @@ impl Server {
             description,
             unmet_settings: Vec::new(),
             accounts: Vec::new(),
+            // The others have the accounts in their data.
+            access: (start.build.engine == Engine::Postgres).then_some(access),
             plan,
         };
         server.unmet_settings = server.compare_settings(&settings)?;
@@ -266,7 +270,8 @@ impl Server {
     /// Restarts the server on the same data and ports, and reads its data into the buffers again.
     pub fn restart(&mut self) -> Result<(), Error> {
         self.process.stop()?;
-        self.process = self.plan.start_again(&self.directory, self.ports, &self.control)?;
+        let access = self.access.as_deref();
+        self.process = self.plan.start_again(&self.directory, self.ports, access, &self.control)?;
         self.prewarm()
     }
 

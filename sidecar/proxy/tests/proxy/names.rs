@@ -111,8 +111,9 @@ fn verified(fixture: &mut Fixture) {
     let url = fixture.url("&target_session_attrs=read-write");
     let mut proxy = fixture.proxy_to(&url.replace(&name, &format!("{other},{name}")), &[]);
     assert_eq!(one(&mut proxy.client(), "SELECT 1"), "1");
-    let line = proxy.process.await_line("event=host-failed");
-    assert!(line.contains(&format!("host={other}")) && line.contains("TLS"), "{line}");
+    // On a busy machine, the host may first be left because it has not answered in time.
+    let line = proxy.process.await_line("TLS");
+    assert!(line.contains("event=host-failed") && line.contains(&format!("host={other}")), "{line}");
     assert!(other_host.accepted() > 0);
     let proxy = fixture.proxy_to(&url.replace(&name, &other.to_string()), &["--queue-time", "500ms"]);
     let told =
