@@ -9,17 +9,13 @@ pub(super) enum Fate {
     Unneeded(&'static str),
     /// It has no equivalent, for this reason.
     Lost(&'static str),
-    /// Not yet: see `translate::newer_settings`.
-    Newer(&'static str),
 }
 
-use Fate::{Lost, Newer, Translated, Unneeded};
+use Fate::{Lost, Translated, Unneeded};
 
 const LOGS: &str = "the log goes to stderr, for journald or the container's runtime";
 const TCP: &str = "the proxy sets no options of TCP; keepalive of the kernel applies";
-const AUTH_QUERY: &str = "users are named in the settings";
-const NO_LIMIT: &str = "limits are for all users and databases together";
-const NO_TIMEOUT: &str = "set it on the server, for the role or the database";
+const AUTH_QUERY: &str = "there is one auth-user for all databases";
 const CIPHERS: &str = "TLS 1.2 and 1.3 with the library's modern ciphers";
 const BUFFERS: &str = "buffers have a fixed size";
 
@@ -39,10 +35,10 @@ pub(super) const SETTINGS: &[(&str, Fate)] = &[
     ("min_pool_size", Translated),
     ("reserve_pool_size", Lost("there is one limit, pool-size")),
     ("reserve_pool_timeout", Lost("there is one limit, pool-size")),
-    ("max_db_connections", Newer(NO_LIMIT)),
-    ("max_db_client_connections", Newer(NO_LIMIT)),
-    ("max_user_connections", Newer(NO_LIMIT)),
-    ("max_user_client_connections", Newer(NO_LIMIT)),
+    ("max_db_connections", Translated),
+    ("max_db_client_connections", Translated),
+    ("max_user_connections", Translated),
+    ("max_user_client_connections", Translated),
     ("server_round_robin", Lost("the connection that was used last is used next")),
     ("track_extra_parameters", Unneeded("all settings move with the client")),
     ("ignore_startup_parameters", Unneeded("all settings of a login are applied")),
@@ -59,8 +55,8 @@ pub(super) const SETTINGS: &[(&str, Fate)] = &[
     ("auth_hba_file", Lost("allow-uid, unix-auth and tls-client-ca say who may connect")),
     ("auth_ident_file", Lost("a client has the name of its user")),
     ("auth_file", Translated),
-    ("auth_user", Lost(AUTH_QUERY)),
-    ("auth_query", Lost(AUTH_QUERY)),
+    ("auth_user", Translated),
+    ("auth_query", Translated),
     ("auth_dbname", Lost(AUTH_QUERY)),
     ("auth_ldap_options", Lost("there is no LDAP")),
     ("syslog", Unneeded(LOGS)),
@@ -107,12 +103,12 @@ pub(super) const SETTINGS: &[(&str, Fate)] = &[
     ("server_tls_protocols", Lost(CIPHERS)),
     ("server_tls_ciphers", Lost(CIPHERS)),
     ("server_tls13_ciphers", Lost(CIPHERS)),
-    ("query_timeout", Newer(NO_TIMEOUT)),
+    ("query_timeout", Translated),
     ("query_wait_timeout", Translated),
     ("cancel_wait_timeout", Unneeded("a cancel request needs no connection of the pool")),
-    ("client_idle_timeout", Newer("clients may be idle for any time")),
-    ("idle_transaction_timeout", Newer(NO_TIMEOUT)),
-    ("transaction_timeout", Newer(NO_TIMEOUT)),
+    ("client_idle_timeout", Translated),
+    ("idle_transaction_timeout", Translated),
+    ("transaction_timeout", Translated),
     ("suspend_timeout", Unneeded("there is no SUSPEND: SIGUSR2 upgrades the proxy")),
     ("pkt_buf", Unneeded(BUFFERS)),
     ("max_packet_size", Lost("messages of any size are passed on in parts")),
@@ -139,15 +135,15 @@ pub(super) const OF_DATABASES: &[(&str, Fate)] = &[
     ("auth_query", Lost(AUTH_QUERY)),
     ("auth_dbname", Lost(AUTH_QUERY)),
     ("pool_size", Translated),
-    ("min_pool_size", Newer(NO_LIMIT)),
+    ("min_pool_size", Lost("set min-pool-size of a [[user]] or a [[database]]")),
     ("reserve_pool_size", Lost("there is one limit, pool-size")),
     ("reserve_pool", Lost("there is one limit, pool-size")),
     ("connect_query", Lost("set it for the role: ALTER ROLE … SET")),
     ("pool_mode", Lost("the mode is the same for all databases")),
     ("query_wait_timeout", Lost("queue-time is the same for all databases")),
-    ("load_balance_hosts", Lost("the server has one host")),
-    ("max_db_connections", Newer(NO_LIMIT)),
-    ("max_db_client_connections", Newer(NO_LIMIT)),
+    ("load_balance_hosts", Translated),
+    ("max_db_connections", Translated),
+    ("max_db_client_connections", Translated),
     ("server_lifetime", Lost("max-age is the same for all databases")),
     ("client_encoding", Lost("set it for the role: ALTER ROLE … SET")),
     ("datestyle", Lost("set it for the role: ALTER ROLE … SET")),
@@ -156,16 +152,16 @@ pub(super) const OF_DATABASES: &[(&str, Fate)] = &[
 
 /// The settings of an entry of `[users]`.
 pub(super) const OF_USERS: &[(&str, Fate)] = &[
-    ("pool_size", Newer(NO_LIMIT)),
+    ("pool_size", Lost("it is a limit for each database of the user: set pool-size of the [[user]]")),
     ("reserve_pool_size", Lost("there is one limit, pool-size")),
     ("pool_mode", Lost("the mode is the same for all users")),
-    ("max_user_connections", Newer(NO_LIMIT)),
-    ("query_timeout", Newer(NO_TIMEOUT)),
+    ("max_user_connections", Translated),
+    ("query_timeout", Translated),
     ("query_wait_timeout", Lost("queue-time is the same for all users")),
-    ("idle_transaction_timeout", Newer(NO_TIMEOUT)),
-    ("transaction_timeout", Newer(NO_TIMEOUT)),
-    ("client_idle_timeout", Newer("clients may be idle for any time")),
-    ("max_user_client_connections", Newer(NO_LIMIT)),
+    ("idle_transaction_timeout", Translated),
+    ("transaction_timeout", Translated),
+    ("client_idle_timeout", Translated),
+    ("max_user_client_connections", Translated),
 ];
 
 /// Values that say the same as an absent setting.

@@ -92,7 +92,7 @@ fn what_is_not_taken_over_is_named_with_the_reason() {
         "not translated: database other: it is on another server",
         "not translated: database my-till: connect_query: set it for the role",
         "not translated: database my-till: pool_mode = session: the mode is the same",
-        "not translated: user reports: max_user_connections = 3",
+        "not translated: user reports: pool_mode = session: the mode is the same for all users",
         "not translated: server_idle_timeout = 0: there is a limit in any case",
     ] {
         assert!(notes.contains(expected), "{expected}\n{notes}");
@@ -148,6 +148,37 @@ fn includes_are_read_and_their_number_is_bounded() {
             Imported::from_pgbouncer(&file("wrong.ini"), None, None).map(drop).unwrap_err().to_string();
         assert!(error.ends_with(reason), "{error}");
     }
+}
+
+#[test]
+fn limits_of_users_and_databases_hosts_and_time_limits_are_translated() {
+    let ini = "[databases]\nshop = host=db1,db2 max_db_connections=4\ntill = host=db1,db2\n\
+        [users]\nreports = max_user_connections=3 max_user_client_connections=9 query_timeout=60\n\
+        [pgbouncer]\nlisten_addr = localhost\nmax_db_client_connections = 70\nmax_user_connections = 500\n\
+        idle_transaction_timeout = 30\nauth_user = auth\nauth_query = SELECT * FROM s.f($1)\n";
+    let imported = import(ini, "\"app\" \"x\"\n", None);
+    let config = Config::from_toml(&imported.toml).unwrap();
+    let url = "postgres://app@db1:5432,db2:5432/shop?load_balance_hosts=random";
+    assert_eq!(config.server.as_deref(), Some(url));
+    let number = |value: Option<std::num::NonZeroUsize>| value.map(Into::into);
+    let limits: Vec<(&str, Option<usize>, Option<usize>)> = config
+        .database
+        .iter()
+        .map(|section| (section.name.as_str(), number(section.pool_size), number(section.max_clients)))
+        .collect();
+    assert_eq!(limits, [("shop", Some(4), Some(70)), ("till", None, Some(70))]);
+    let user = |name: &str| config.user.iter().find(|user| user.name == name).unwrap();
+    // A limit above that of all users has no effect.
+    assert_eq!((number(user("app").pool_size), number(user("app").max_clients)), (Some(40), None));
+    let reports = user("reports");
+    assert_eq!((number(reports.pool_size), number(reports.max_clients)), (Some(3), Some(9)));
+    assert_eq!(reports.query_time.map(|time| time.to_string()).as_deref(), Some("1m"));
+    assert_eq!(config.limits.idle_transaction_time.map(|time| time.to_string()).as_deref(), Some("30s"));
+    assert_eq!(config.limits.query_time, None);
+    assert_eq!(config.auth_user.as_deref(), Some("auth"));
+    assert!(user("auth").password_file.is_some());
+    let lost: Vec<_> = imported.notes.iter().filter(|note| note.kind == NoteKind::Lost).collect();
+    assert!(lost.iter().all(|note| note.to_string().contains("server_tls")), "{}", notes(&imported));
 }
 
 #[test]

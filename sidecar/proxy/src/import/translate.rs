@@ -10,7 +10,8 @@ use super::ini::{ImportError, IniEntry, IniFile};
 use super::known::{DEFAULTS, Fate, OF_DATABASES, OF_USERS, SETTINGS, fate};
 use super::outcome::{ImportNote, Imported, NoteKind};
 use super::userlist::{ListedUser, SecretKind};
-use crate::config::{Config, ConsoleSection, LimitsSection, UserSection};
+use crate::config::{Config, ConsoleSection, DatabaseSection, LimitsSection, UserSection};
+use crate::duration::HumanDuration;
 use crate::settings::{Pooling, UnixAuth};
 
 /// PgBouncer's default values, where they are not those of this proxy.
@@ -59,10 +60,6 @@ pub(super) fn translate(
     Ok(Imported { toml, notes })
 }
 
-/// Extend this when limits and timeouts of users and databases have settings of their own: `[[user]]` and `[[database]]` with
-/// `pool-size`, `min-pool-size`, `max-clients`, and `query-time` and its relatives. Their fate in `known` is `Newer`.
-fn newer_settings(_: &IniEntry, _: &mut UserSection) {}
-
 impl Translation<'_> {
     fn note(&mut self, kind: NoteKind, what: &str, reason: &str) {
         // One line each, whatever is in the names.
@@ -104,9 +101,9 @@ impl Translation<'_> {
             }
             _ => Pooling::Session,
         };
-        let users = self.user_sections(entry, &user);
         let limits = self.limits();
         let pool_size = limits.pool_size.map_or(0, NonZeroUsize::get);
+        let users = self.user_sections(entry, &user, pool_size);
         let warm = self.number("min_pool_size", "0");
         let fits = warm.saturating_mul(users.len().max(1)) <= pool_size;
         if !fits {
@@ -126,6 +123,9 @@ impl Translation<'_> {
             health_time: self.time("server_check_delay", "30"),
             limits,
             console: Some(self.console()),
+            auth_user: self.source.get("auth_user").map(ToOwned::to_owned),
+            auth_query: self.auth_query(),
+            database: self.database_sections(entry, pool_size),
             user: users,
             ..Config::default()
         }
@@ -191,11 +191,8 @@ impl Translation<'_> {
         let database = entry.get("dbname").or(Some(entry.name.as_str()).filter(|_| !is_fallback));
         let port = entry.get("port").unwrap_or(DEFAULT_SERVER_PORT);
         let hosts = entry.get("host").unwrap_or("/tmp");
-        let host = hosts.split(',').next().unwrap_or_default().trim();
-        if hosts.contains(',') {
-            let what = format!("database {}: host = {hosts}", entry.name);
-            self.note(NoteKind::Lost, &what, "the first host is used");
-        }
+        let several: Vec<&str> = hosts.split(',').map(str::trim).filter(|host| !host.is_empty()).collect();
+        let host = several.first().copied().unwrap_or_default();
         let (user, path) = (encoded(user), database.map(encoded).unwrap_or_default());
         if host.starts_with('/') {
             if entry.get("host").is_none() {
@@ -208,9 +205,21 @@ impl Translation<'_> {
             }
             return format!("postgres://{user}@/{path}?host={}&port={port}&sslmode=disable", encoded(host));
         }
-        let host = if host.contains(':') { format!("[{host}]") } else { encoded(host) };
-        let options = self.server_tls(&host);
-        format!("postgres://{user}@{host}:{port}/{path}{options}")
+        let in_url = |host: &str| if host.contains(':') { format!("[{host}]") } else { encoded(host) };
+        let options = self.server_tls(&in_url(host));
+        if several.len() < 2 {
+            return format!("postgres://{user}@{}:{port}/{path}{options}", in_url(host));
+        }
+        if several.iter().any(|host| host.starts_with('/')) {
+            let what = format!("database {}: host = {hosts}", entry.name);
+            self.note(NoteKind::Lost, &what, "sockets and names cannot be mixed: the first host is used");
+            return format!("postgres://{user}@{}:{port}/{path}{options}", in_url(host));
+        }
+        let places: Vec<String> = several.iter().map(|host| format!("{}:{port}", in_url(host))).collect();
+        let begin = if options.is_empty() { '?' } else { '&' };
+        let is_random = entry.get("load_balance_hosts") != Some("disable");
+        let balance = if is_random { format!("{begin}load_balance_hosts=random") } else { String::new() };
+        format!("postgres://{user}@{}/{path}{options}{balance}", places.join(","))
     }
 
     /// The options of the URL.
@@ -331,12 +340,16 @@ impl Translation<'_> {
             connect_time: self.time("server_connect_timeout", DEFAULT_CONNECT_S),
             idle_time: self.time("server_idle_timeout", "600"),
             max_age: self.time("server_lifetime", "3600"),
+            query_time: self.timeout("query_timeout"),
+            transaction_time: self.timeout("transaction_timeout"),
+            idle_transaction_time: self.timeout("idle_transaction_timeout"),
+            client_idle_time: self.timeout("client_idle_timeout"),
             ..LimitsSection::default()
         }
     }
 
     /// A time in seconds, perhaps with a fraction. For PgBouncer, 0 is no limit; a check delay of 0 is another one.
-    fn time(&mut self, name: &str, default: &str) -> Option<crate::duration::HumanDuration> {
+    fn time(&mut self, name: &str, default: &str) -> Option<HumanDuration> {
         let text = self.value(name, default);
         let seconds = text.parse::<f64>().ok().filter(|seconds| (0.0..1e9).contains(seconds));
         let Some(seconds) = seconds else {
@@ -354,7 +367,7 @@ impl Translation<'_> {
         Some(FOR_EVER.into())
     }
 
-    fn user_sections(&mut self, entry: &IniEntry, first: &str) -> Vec<UserSection> {
+    fn user_sections(&mut self, entry: &IniEntry, first: &str, pool_size: usize) -> Vec<UserSection> {
         let mut names = BTreeSet::new();
         let listed = self.users.iter().map(|user| user.name.clone());
         let configured = self.source.users.iter().map(|user| user.name.clone());
@@ -362,6 +375,7 @@ impl Translation<'_> {
         let all = std::iter::once(first.to_owned())
             .chain(listed)
             .chain(configured)
+            .chain(self.source.get("auth_user").map(ToOwned::to_owned))
             .chain(console.admin_users)
             .chain(console.stats_users);
         let all: Vec<String> = all.filter(|name| names.insert(name.clone())).collect();
@@ -387,11 +401,68 @@ impl Translation<'_> {
             };
             let reason = format!("{reason} to the file {file} beside the configuration, with the mode 0600");
             self.note(NoteKind::ToDo, &format!("user {name}"), &reason);
-            let mut user = UserSection { name, password_file: Some(file.into()), ..UserSection::default() };
-            newer_settings(entry, &mut user);
-            users.push(user);
+            let user = UserSection { name, password_file: Some(file.into()), ..UserSection::default() };
+            users.push(self.with_limits(user, pool_size));
         }
         users
+    }
+
+    /// A time limit of sessions; without one there is no limit.
+    fn timeout(&mut self, name: &str) -> Option<HumanDuration> {
+        let text = self.source.get(name).filter(|text| !matches!(*text, "" | "0"))?.to_owned();
+        self.time(name, &text)
+    }
+
+    fn with_limits(&mut self, user: UserSection, pool_size: usize) -> UserSection {
+        let source = self.source;
+        let own = source.users.iter().find(|entry| entry.name == user.name);
+        let value = |name: &str| own.and_then(|entry| entry.get(name)).or_else(|| source.get(name));
+        let seconds = |name: &str| {
+            let text = own.and_then(|entry| entry.get(name))?;
+            text.parse::<u32>().ok().map(|seconds| Duration::from_secs(seconds.into()).into())
+        };
+        UserSection {
+            pool_size: limit(value("max_user_connections"), pool_size),
+            max_clients: limit(value("max_user_client_connections"), usize::MAX),
+            query_time: seconds("query_timeout"),
+            transaction_time: seconds("transaction_timeout"),
+            idle_transaction_time: seconds("idle_transaction_timeout"),
+            client_idle_time: seconds("client_idle_timeout"),
+            ..user
+        }
+    }
+
+    /// The databases of the same server that have limits.
+    fn database_sections(&self, server: &IniEntry, pool_size: usize) -> Vec<DatabaseSection> {
+        let source = self.source;
+        let is_here = |entry: &&IniEntry| entry.name != "*" && place(entry) == place(server);
+        let section = |entry: &IniEntry| {
+            let value = |name: &str| entry.get(name).or_else(|| source.get(name));
+            let section = DatabaseSection {
+                name: entry.get("dbname").unwrap_or(&entry.name).to_owned(),
+                pool_size: limit(value("max_db_connections"), pool_size),
+                max_clients: limit(value("max_db_client_connections"), usize::MAX),
+                min_pool_size: None,
+            };
+            (section.pool_size.is_some() || section.max_clients.is_some()).then_some(section)
+        };
+        let mut sections: Vec<DatabaseSection> =
+            source.databases.iter().filter(is_here).filter_map(section).collect();
+        let mut names = BTreeSet::new();
+        sections.retain(|section| names.insert(section.name.clone()));
+        sections
+    }
+
+    fn auth_query(&mut self) -> Option<String> {
+        let query = self.source.get("auth_query").map(ToOwned::to_owned)?;
+        if self.source.get("auth_user").is_none() {
+            self.note(NoteKind::Lost, "auth_query", "it needs auth_user");
+            return None;
+        }
+        let reason =
+            "check it: it runs with an empty search_path, and must return the name and a SCRAM secret";
+        self.note(NoteKind::ToDo, "auth_query", reason);
+        Some(query)
     }
 
     fn note_settings(&mut self) {
@@ -413,7 +484,7 @@ impl Translation<'_> {
             Some(Fate::Translated) => {}
             Some(_) if is_default => {}
             Some(Fate::Unneeded(reason)) => self.note(NoteKind::Unneeded, &what, reason),
-            Some(Fate::Lost(reason) | Fate::Newer(reason)) => self.note(NoteKind::Lost, &what, reason),
+            Some(Fate::Lost(reason)) => self.note(NoteKind::Lost, &what, reason),
             None => self.note(NoteKind::Lost, &what, "it is not a setting of PgBouncer 1.25"),
         }
     }
@@ -421,17 +492,10 @@ impl Translation<'_> {
     /// Databases of other servers and with other names, and what their entries set.
     fn note_entries(&mut self, server: &IniEntry) {
         let source = self.source;
-        let place = |entry: &IniEntry| {
-            (
-                entry.get("host").map(ToOwned::to_owned),
-                entry.get("port").unwrap_or(DEFAULT_SERVER_PORT).to_owned(),
-            )
-        };
         for entry in &source.databases {
             let of = format!("database {}: ", entry.name);
             if place(entry) != place(server) {
-                let reason =
-                    "it is on another server, which needs another proxy: import --database with its name";
+                let reason = "it is on another server: import it by --database, as another [[server]] or for another proxy";
                 self.note(NoteKind::Lost, &format!("database {}", entry.name), reason);
                 continue;
             }
@@ -464,4 +528,14 @@ fn encoded(text: &str) -> String {
         }
     }
     encoded
+}
+
+/// Where the server of an entry is.
+fn place(entry: &IniEntry) -> (Option<&str>, &str) {
+    (entry.get("host"), entry.get("port").unwrap_or(DEFAULT_SERVER_PORT))
+}
+
+/// A number of connections or clients, of which 0 is no limit.
+fn limit(value: Option<&str>, most: usize) -> Option<NonZeroUsize> {
+    NonZeroUsize::new(value?.parse::<usize>().ok()?.min(most))
 }
