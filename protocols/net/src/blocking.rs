@@ -21,6 +21,8 @@ pub struct Client {
     pub(crate) channel: Channel,
     pub(crate) server: ServerInfo,
     family: Option<AddressFamily>,
+    /// Of each call.
+    limit: Duration,
 }
 
 impl Client {
@@ -81,10 +83,17 @@ impl Client {
                 }
                 ConnectProgress::Done(Connected { channel, server, .. }) => {
                     limit_waits(&channel.socket, BLOCKING_LIMIT)?;
-                    return Ok(Self { channel, server, family });
+                    return Ok(Self { channel, server, family, limit: BLOCKING_LIMIT });
                 }
             }
         }
+    }
+
+    /// Each call from now on takes at most so long.
+    pub fn limit_calls(&mut self, limit: Duration) -> Result<(), Error> {
+        limit_waits(&self.channel.socket, limit)?;
+        self.limit = limit;
+        Ok(())
     }
 
     /// The family of the address that accepted; `None` for a unix socket.
@@ -177,7 +186,7 @@ impl Client {
         {
             return Ok(value);
         }
-        let deadline = Deadline::from_now();
+        let deadline = Deadline::after(self.limit);
         loop {
             deadline.check()?;
             if let Some(value) = self.channel.read_response(Readiness::Readable, &mut step)? {

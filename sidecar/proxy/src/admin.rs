@@ -24,7 +24,7 @@ use crate::metrics::render;
 use crate::running::{RunningServer, health};
 use crate::settings::ListenAddress;
 use crate::slab::{Id, Slab};
-use crate::status::ProxyStatus;
+use crate::status::{ProxyStatus, Status};
 
 const LISTENER: usize = 0;
 /// Connections at a time; further ones are closed.
@@ -256,15 +256,22 @@ fn server_of_command(servers: &[RunningServer], name: Option<&str>) -> Result<us
     })
 }
 
+/// The servers that answer: as the proxy stops, the workers of some end before those of others.
+fn statuses(servers: &[RunningServer]) -> Result<Vec<(&RunningServer, Status)>, NoAnswer> {
+    let all = servers.iter().filter_map(|server| Some((server, server.status().ok()?)));
+    let all: Vec<_> = all.collect();
+    if all.is_empty() { Err(NoAnswer) } else { Ok(all) }
+}
+
 fn respond(path: &str, servers: &[RunningServer]) -> HttpResponse {
-    let statuses = || servers.iter().map(RunningServer::status).collect::<Result<Vec<_>, _>>();
     let response = match path {
-        "/metrics" => statuses().map(|statuses| {
-            let metrics = servers.iter().map(|server| server.control.metrics());
-            let body = render(&metrics.zip(&statuses).collect::<Vec<_>>());
-            HttpResponse { status: "200 OK", content_type: PROMETHEUS, body }
+        "/metrics" => statuses(servers).map(|statuses| {
+            let all: Vec<_> =
+                statuses.iter().map(|(server, status)| (server.control.metrics(), status)).collect();
+            HttpResponse { status: "200 OK", content_type: PROMETHEUS, body: render(&all) }
         }),
-        "/status" => statuses().map(|statuses| {
+        "/status" => statuses(servers).map(|statuses| {
+            let statuses: Vec<_> = statuses.into_iter().map(|(_, status)| status).collect();
             let body = serde_json::to_string(&ProxyStatus::from(statuses)).unwrap_or_default() + "\n";
             HttpResponse { status: "200 OK", content_type: JSON, body }
         }),

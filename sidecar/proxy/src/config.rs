@@ -194,6 +194,10 @@ pub struct Config {
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[arg(skip)]
     pub database: Vec<DatabaseSection>,
+    /// Variables that hold passwords of other servers of the process.
+    #[serde(skip)]
+    #[arg(skip)]
+    pub(crate) hidden: Vec<String>,
 }
 
 /// A configuration after defaults and checks.
@@ -448,9 +452,10 @@ impl Config {
         }
     }
 
-    /// Variables that hold passwords, which no command inherits.
+    /// Variables that hold passwords, which no command inherits: also those of the process's other servers.
     fn hidden_variables(&self) -> Vec<String> {
-        self.user.iter().filter_map(|user| user.password_env.clone()).collect()
+        let own = self.user.iter().filter_map(|user| user.password_env.clone());
+        own.chain(self.hidden.iter().cloned()).collect()
     }
 
     fn watched_interval(&self) -> Result<Duration, ConfigError> {

@@ -14,6 +14,8 @@ use crate::operations::Operations;
 
 /// Sessions and requests at a time; further ones are refused.
 pub(crate) const MAX_SESSIONS: usize = 16;
+/// Those after which none begins that may only look.
+const MAX_STATS_SESSIONS: usize = 10;
 /// A client of the console, whose connection belongs to no worker any more.
 pub(crate) struct ConsoleClient {
     pub(crate) channel: Channel,
@@ -83,9 +85,15 @@ impl ConsoleLink {
         self: &Arc<Self>,
         process_id: u32,
         secret: Option<[u8; 4]>,
+        role: Role,
     ) -> Option<SessionGuard> {
+        let most = match role {
+            Role::Admin => MAX_SESSIONS,
+            // Those who only look do not lock operators out.
+            Role::Stats => MAX_STATS_SESSIONS,
+        };
         let mut sessions = lock(&self.sessions);
-        if sessions.len() >= MAX_SESSIONS || sessions.contains_key(&process_id) {
+        if sessions.len() >= most || sessions.contains_key(&process_id) {
             return None;
         }
         sessions.insert(process_id, Session { secret, is_cancelled: false, began: Instant::now() });
@@ -93,8 +101,8 @@ impl ConsoleLink {
     }
 
     /// The same for a request that has no process ID.
-    pub(crate) fn begin_request(self: &Arc<Self>) -> Option<SessionGuard> {
-        (0..=MAX_SESSIONS as u32).find_map(|process_id| self.begin_session(process_id, None))
+    pub(crate) fn begin_request(self: &Arc<Self>, role: Role) -> Option<SessionGuard> {
+        (0..=MAX_SESSIONS as u32).find_map(|process_id| self.begin_session(process_id, None, role))
     }
 
     /// Cancels the command of the session with this process ID and key. Returns whether there is one.
@@ -194,8 +202,8 @@ mod tests {
     #[test]
     fn a_session_is_cancelled_by_its_own_key_only() {
         let link = Arc::new(ConsoleLink::default());
-        let session = link.begin_session(7, Some(*b"key7")).unwrap();
-        assert!(link.begin_session(7, Some(*b"twin")).is_none());
+        let session = link.begin_session(7, Some(*b"key7"), Role::Admin).unwrap();
+        assert!(link.begin_session(7, Some(*b"twin"), Role::Admin).is_none());
         for (process_id, key) in [(7, &b"key8"[..]), (8, b"key7"), (7, b"key7x"), (7, b"")] {
             assert!(!link.cancel(process_id, key) && !session.take_cancelled());
         }
@@ -208,10 +216,13 @@ mod tests {
     #[test]
     fn the_number_of_sessions_is_bounded() {
         let link = Arc::new(ConsoleLink::default());
-        let all: Vec<_> = (0..MAX_SESSIONS).map(|_| link.begin_request().unwrap()).collect();
-        assert!(link.begin_request().is_none());
+        let mut all: Vec<_> =
+            (0..MAX_STATS_SESSIONS).map(|_| link.begin_request(Role::Stats).unwrap()).collect();
+        assert!(link.begin_request(Role::Stats).is_none());
+        all.extend((MAX_STATS_SESSIONS..MAX_SESSIONS).map(|_| link.begin_request(Role::Admin).unwrap()));
+        assert!(link.begin_request(Role::Admin).is_none());
         assert!(!link.cancel(all[0].process_id, b""));
         drop(all);
-        assert!(link.begin_request().is_some());
+        assert!(link.begin_request(Role::Stats).is_some());
     }
 }

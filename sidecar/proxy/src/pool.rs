@@ -579,7 +579,10 @@ impl<K: PoolKey, S: WorkerBound, C: WorkerBound> ConnectionPool<K, S, C> {
     fn remove_unused(&mut self, key: &K) {
         let Some(number) = self.number(key) else { return };
         let is_unused = |pool: &mut KeyPool<K>| {
-            pool.open == 0 && self.clients.len(pool.waiting) == 0 && pool.evicting == 0
+            pool.open == 0
+                && self.clients.len(pool.waiting) == 0
+                && pool.evicting == 0
+                && pool.idle.count() + pool.kept.count() + pool.orphaned.count() + pool.reserved.count() == 0
         };
         let Some(pool) = self.pools[number].take_if(is_unused) else { return };
         self.numbers.remove(key);

@@ -143,6 +143,10 @@ pub trait Protocol: Clone + Send + 'static {
     /// The state of a connection that has just logged in; `None` if the server speaks another protocol.
     fn backend_state(&mut self, key: &Self::Key, info: ServerInfo) -> Option<Self::BackendState>;
 
+    /// A connection can be given to clients, whose logins may then be completed by what it has reported. One of a host
+    /// without the role that clients need teaches nothing.
+    fn learn_from(&mut self, key: &Self::Key, backend: &mut Self::BackendState);
+
     /// Completes a client's login without a server connection if everything that the greeting needs is known;
     /// otherwise returns false. The client acquires a connection with its first command.
     fn greet_early(

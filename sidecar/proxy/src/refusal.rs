@@ -27,6 +27,8 @@ impl Refusal {
     pub const PARAMETER: [u8; 5] = *b"22023";
     /// `invalid_authorization_specification`.
     pub const WHO: [u8; 5] = *b"28000";
+    /// The setting is unknown.
+    pub const NO_PARAMETER: [u8; 5] = *b"42704";
     /// `invalid_password`.
     pub const PASSWORD: [u8; 5] = *b"28P01";
     /// `too_many_connections`.
@@ -67,7 +69,11 @@ impl Refusal {
     pub fn connect_failed(error: &Error) -> Self {
         let said = if let Error::Protocol(error) = error { Self::from_server(error) } else { None };
         said.unwrap_or_else(|| {
-            let reason = Self::reason(error);
+            let reason = match error {
+                // The reason may have words of a command.
+                Error::NoPassword { user, .. } => format!("no password for {user}: the log has the reason"),
+                error => Self::reason(error),
+            };
             Self::new(Self::NO_SERVER, format!("the proxy cannot connect to the server: {reason}"))
         })
     }

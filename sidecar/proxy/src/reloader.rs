@@ -107,9 +107,8 @@ impl Reloads {
         for (server, (settings, log)) in self.servers.iter().zip(&settings) {
             prepared.push(server.running.control.prepare(settings, *log)?);
         }
-        for apply in prepared {
-            apply()?;
-        }
+        // A server whose workers have ended, because the proxy stops, does not keep the others from their settings.
+        let applied: Vec<_> = prepared.into_iter().map(|apply| apply()).collect();
         for ((server, (settings, log)), files) in self.servers.iter_mut().zip(&settings).zip(files) {
             server.running.console.link().set_facts(Facts::of(settings, *log));
             server.credentials.replace(settings.password_cells(), *log);
@@ -117,6 +116,7 @@ impl Reloads {
             set_socket_mode(&settings.listen, &settings.allowed_uids, *log);
         }
         self.reloaded = Some(settings.into_iter().map(|(settings, _)| settings).collect());
+        applied.into_iter().collect::<Result<(), _>>()?;
         Ok(log)
     }
 

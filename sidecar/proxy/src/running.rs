@@ -58,7 +58,11 @@ impl RunningServer {
 pub(crate) fn health(servers: &[RunningServer]) -> Result<(Health, Vec<&str>), NoAnswer> {
     let (mut worst, mut names) = (Health::Well, Vec::new());
     for server in servers {
-        let health = server.control.health()?;
+        let health = match server.control.health() {
+            // One of several servers has ended, because the proxy stops.
+            Err(NoAnswer) if servers.len() > 1 => Health::Stopping,
+            health => health?,
+        };
         if health > worst {
             (worst, names) = (health, Vec::new());
         }

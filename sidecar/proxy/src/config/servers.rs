@@ -117,9 +117,12 @@ impl ConfigFile {
     pub fn resolve(self) -> Result<ResolvedServers, ConfigError> {
         let mut servers: Vec<ResolvedServer> = Vec::new();
         let mut log = None;
+        let variables = self.servers.iter().flat_map(|(_, config)| &config.user);
+        let hidden: Vec<String> = variables.filter_map(|user| user.password_env.clone()).collect();
         for (name, config) in self.servers {
             // What is of the whole process is checked with each server.
-            let config = Config { admin: self.admin.clone(), log: self.log.clone(), ..config };
+            let (admin, log_section) = (self.admin.clone(), self.log.clone());
+            let config = Config { admin, log: log_section, hidden: hidden.clone(), ..config };
             let resolved = config.resolve().map_err(|error| of_server(name.as_ref(), error))?;
             let is_taken = |address: &&ListenAddress| {
                 !address.is_any_port()

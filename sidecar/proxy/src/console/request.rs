@@ -7,7 +7,6 @@ use ciphertoll_net::{Channel, Error, Reactor, Received, Sent, WatchedEvents};
 
 use super::execute::{Caller, CallerState, CommandFailure, ConsoleReply, execute, stop_at_once};
 use super::messages::HELP;
-use crate::console_link::SessionGuard;
 use crate::console_rules::Role;
 use crate::engine::ControlHandle;
 use crate::http::{HttpResponse, JSON, ResponseFormat, TEXT};
@@ -27,18 +26,29 @@ pub(super) fn serve_request<P: Protocol>(
     control: &ControlHandle<P>,
 ) {
     let is_on = control.console().facts().is_some_and(|facts| facts.rules.is_some());
-    let session = control.console().begin_request();
+    let session = if is_on { control.console().begin_request(role) } else { None };
+    let Some(session) = session else {
+        let refusal = if is_on {
+            HttpResponse::text("503 Service Unavailable", "too many commands of the console\n")
+        } else {
+            HttpResponse::text("404 Not Found", "the settings have no [console]\n")
+        };
+        let mut channel = channel;
+        refusal.write(channel.output());
+        // It fits into the socket's buffer; the client may have left.
+        let _ = channel.send();
+        return;
+    };
     let control = control.clone();
     let serve = move || {
         let mut caller = HttpCaller { channel };
-        let response = match session {
-            _ if !is_on => HttpResponse::text("404 Not Found", "the settings have no [console]\n"),
-            None => HttpResponse::text("503 Service Unavailable", "too many commands of the console\n"),
-            Some(session) => answer(&control, &text, format, role, &mut caller, &session),
-        };
+        // It counts until its client has read the response.
+        let counted = session;
+        let response = answer(&control, &text, format, role, &mut caller);
         response.write(caller.channel.output());
         // The client may have left.
         let _ = caller.flush();
+        drop(counted);
         if matches!(response.status, STOPS) {
             stop_at_once(&control);
         }
@@ -56,7 +66,6 @@ fn answer<P: Protocol>(
     format: ResponseFormat,
     role: Role,
     caller: &mut HttpCaller,
-    _counted: &SessionGuard,
 ) -> HttpResponse {
     let (tag, reply) = match execute(control, text, USER, role, caller) {
         Ok(done) => done,

@@ -20,6 +20,8 @@ use crate::protocol::Protocol;
 const MAX_QUERY_BYTES: usize = 4 << 10;
 /// How long a client may take to read an answer.
 const SEND_TIMEOUT: Duration = Duration::from_mins(1);
+/// How long a client may be silent for the kernel.
+const VANISHED_AFTER: Duration = Duration::from_mins(1);
 const EVENT: usize = 0;
 
 /// Serves clients that log in to the database `pgbouncer`, each on a thread of its own, until the process ends. `reload` reads the
@@ -88,6 +90,8 @@ impl ConsoleSession {
         let ConsoleClient { mut channel, user, role, secret, session } = client;
         let reactor = Reactor::new()?;
         reactor.register(&mut channel, EVENT, WatchedEvents::Both)?;
+        // A peer that vanishes does not keep its place. Unix sockets have no such option, and need none.
+        let _ = channel.limit_silence(VANISHED_AFTER);
         write_greeting(channel.output(), session.process_id, secret)?;
         let mut own = Self { channel, reactor, session };
         own.flush()?;

@@ -136,7 +136,9 @@ pub(super) fn run(
     loop {
         if let Some(status) = running.reap(&mut child) {
             // What it wrote before it ended is in the pipes. Another process may still hold them open.
-            while pipes.read(Duration::ZERO).map_err(|error| unreadable(&program, &error))? {}
+            while Instant::now() < until
+                && pipes.read(Duration::ZERO).map_err(|error| unreadable(&program, &error))?
+            {}
             return match (pipes.is_too_much(), status.success()) {
                 (true, _) => Err(CommandError::TooMuch { program }),
                 (false, true) => Ok(pipes.stdout.content()),
@@ -227,14 +229,23 @@ impl Pipes {
         let text = String::from_utf8_lossy(self.stderr.filled());
         let Some(line) = text.lines().find(|line| !line.trim().is_empty()) else { return String::new() };
         let printed = String::from_utf8_lossy(self.stdout.filled());
-        let secret = printed.trim();
-        if !secret.is_empty() && (line.contains(secret) || secret.contains(line.trim())) {
+        if shares_word(&printed, line) {
             return " (stderr repeats the output and is not shown)".to_owned();
         }
         let shown = line.trim().chars().take(MAX_LINE_CHARACTERS);
         let shown: String = shown.map(|shown| if shown.is_control() { '?' } else { shown }).collect();
         format!(": {shown}")
     }
+}
+
+/// Whether a line has a word of a text that may be a secret.
+fn shares_word(secret: &str, line: &str) -> bool {
+    const SHORTEST: usize = 4;
+    let is_separator = |at: char| at.is_whitespace() || at.is_control() || "\"'`,;:={}[]()<>".contains(at);
+    let words = secret.split(is_separator).filter(|word| word.chars().count() >= SHORTEST);
+    let whole = secret.trim();
+    let is_whole = !whole.is_empty() && (line.contains(whole) || whole.contains(line.trim()));
+    is_whole || words.into_iter().any(|word| line.contains(word))
 }
 
 /// Output up to a limit. It never grows, which would leave copies of a password in freed memory.

@@ -10,11 +10,12 @@ use ciphertoll_wire::{Response, postgres, session};
 
 use super::environment::Environment;
 use super::flow::{Flow, TokenKind, token_of};
-use super::host_link::{HostLink, LinkPurpose};
+use super::host_link::{HostLink, LinkPhase, LinkPurpose};
 use super::password_use::PasswordUse;
 use super::upkeep::Upkeep;
 use super::usage::Usage;
 use crate::log::Level;
+use crate::operations::KILLED;
 use crate::protocol::{
     AcquiredState, CommandOutcome, Detached, PoolKey, Pooling, Protocol, ProtocolCommand, ProtocolSession,
     Release,
@@ -32,6 +33,8 @@ pub(super) struct ServerConnection<P: Protocol> {
     pub(super) cancels: u32,
     /// A cancel request was lost on its way: it may still cancel a command of the next client.
     pub(super) lost_cancel: bool,
+    /// An operator has ended its client.
+    pub(super) is_killed: bool,
     /// A request to cancel a command that took too long is on its way to it.
     pub(super) awaits_own_cancel: bool,
     pub(super) upkeep: Upkeep,
@@ -162,6 +165,7 @@ impl<P: Protocol> ServerConnection<P> {
             opened_at: env.now,
             cancels: 0,
             lost_cancel: false,
+            is_killed: false,
             awaits_own_cancel: false,
             number,
             upkeep: Upkeep::new(fingerprints, env.version, env.now),
@@ -169,6 +173,11 @@ impl<P: Protocol> ServerConnection<P> {
             link: None,
             stage: ServerStage::Connecting { connecting: None, until: env.now + env.limits.connect },
         }
+    }
+
+    /// Whether its host has not told its role yet, and no client may get it.
+    pub(super) fn is_opening(&self) -> bool {
+        self.link.as_ref().is_some_and(|link| link.phase == LinkPhase::Opening)
     }
 
     pub(super) fn wait_for_connect(&mut self, pending: Connecting) {
@@ -283,6 +292,7 @@ impl<P: Protocol> ServerConnection<P> {
         self.obsolete_reason(is_over_limit, env)
             .or(is_over.then_some("the proxy is stopping"))
             .or(self.lost_cancel.then_some("a request to cancel may still be on its way"))
+            .or(self.is_killed.then_some(KILLED))
             .or((env.now.duration_since(self.opened_at) > env.limits.age).then_some("it is old"))
     }
 

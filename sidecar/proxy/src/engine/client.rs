@@ -437,6 +437,7 @@ impl<P: Protocol> Client<P> {
         }
         self.channel.give_back(&mut env.spare);
         env.metrics().sessions.increment();
+        self.timing.restart(env.now);
         self.watched(id, env)
     }
 
@@ -446,7 +447,7 @@ impl<P: Protocol> Client<P> {
     }
 
     /// Cancels the command that waits for a connection. `None` if there is none, or if it is not complete.
-    pub(super) fn cancel_command(&mut self) -> Option<(P::Key, Sent)> {
+    pub(super) fn cancel_command(&mut self, now: Instant) -> Option<(P::Key, Sent)> {
         let ClientStage::Queued { request, .. } = &self.stage else { return None };
         self.channel.receive_input().ok()?;
         let (input, out) = self.channel.buffers();
@@ -455,6 +456,7 @@ impl<P: Protocol> Client<P> {
         let sent = self.channel.send().unwrap_or(Sent::Blocked);
         let (key, request) = self.take_waiting()?;
         self.stage = ClientStage::Parked { key: key.clone(), request };
+        self.timing.restart(now);
         Some((key, sent))
     }
 

@@ -110,6 +110,7 @@ impl<P: Protocol> Worker<P> {
         if let Some(last_server) = self.clients.get(id).and_then(|client| client.last_server)
             && self.servers.open(last_server).is_some_and(|backend| backend.is_kept_for(id))
             && !self.is_stale(last_server)
+            && self.servers.get(last_server).is_some_and(|server| !server.lost_cancel)
             && self.take_for_client(last_server)
         {
             self.resume_on_last(id, last_server);
@@ -298,7 +299,9 @@ impl<P: Protocol> Worker<P> {
 
     /// Cancels the command of a client that waits for a connection. Returns whether it could be cancelled.
     pub(super) fn cancel_queued(&mut self, id: Id) -> bool {
-        let Some((key, sent)) = self.clients.get_mut(id).and_then(Client::cancel_command) else {
+        let now = self.env.now;
+        let cancelled = self.clients.get_mut(id).and_then(|client| client.cancel_command(now));
+        let Some((key, sent)) = cancelled else {
             return false;
         };
         self.pool.with(|pool| pool.leave_queue(&key, id));

@@ -11,8 +11,8 @@ use crate::log::Level;
 use crate::protocol::{PoolKey, Protocol};
 use crate::slab::Id;
 
-/// SQL states and the error number of a login that the server refuses. A user that was removed is among them.
-const REFUSED_STATES: [&str; 2] = ["28P01", "28000"];
+/// The SQL state and the error number of a wrong password. PostgreSQL says the same of a user that was removed.
+const WRONG_PASSWORD: &str = "28P01";
 const ACCESS_DENIED: u16 = 1045;
 
 impl<P: Protocol> Worker<P> {
@@ -74,7 +74,11 @@ impl<P: Protocol> Worker<P> {
         }
         let fields: [(&str, &dyn std::fmt::Display); 2] = [("user", &key.user()), ("reason", error)];
         self.env.log.event(Level::Info, "password-refused", &fields);
-        self.servers.remove(id);
+        // A poll is not repeated: the next one has the newer password.
+        let is_counted = self.servers.remove(id).is_none_or(|server| self.give_up(&server));
+        if !is_counted {
+            return true;
+        }
         match next {
             AfterRefusal::Retry => self.open_server(key),
             _ => self.wait_for_password(key),
@@ -92,7 +96,7 @@ pub(super) fn awaited_password(user: &str) -> Error {
 fn is_refused_login(error: &Error) -> bool {
     match error {
         Error::Protocol(session::Error::Postgres(postgres::Error::Server { sqlstate, .. })) => {
-            REFUSED_STATES.contains(&sqlstate.as_str())
+            sqlstate.as_str() == WRONG_PASSWORD
         }
         Error::Protocol(session::Error::MySql(mysql::Error::Server { code, .. })) => *code == ACCESS_DENIED,
         _ => false,

@@ -87,6 +87,15 @@ impl<P: Protocol> Worker<P> {
         Ok(())
     }
 
+    /// A connect was given up for a reason that is not its host's. Returns whether the pool counts it.
+    pub(super) fn give_up(&self, server: &ServerConnection<P>) -> bool {
+        let Some(link) = server.link.as_deref() else { return true };
+        if let Some((hosts, host)) = self.env.hosts.as_ref().zip(link.host) {
+            hosts.with(|all| all.given_up(host));
+        }
+        link.purpose == LinkPurpose::Clients
+    }
+
     fn link(&self, id: Id) -> Option<&HostLink> {
         self.servers.get(id)?.link.as_deref()
     }
@@ -132,7 +141,13 @@ impl<P: Protocol> Worker<P> {
     /// A connect has not led to a connection.
     fn search_again(&mut self, key: &P::Key, purpose: LinkPurpose, since: Instant) {
         // The pool does not count the others.
-        if purpose == LinkPurpose::Clients {
+        if purpose != LinkPurpose::Clients {
+            return;
+        }
+        if self.env.operations.is_paused(key.database()) {
+            // The clients wait on, and what follows the pause opens connections for them.
+            self.uncount_connect(key);
+        } else {
             self.search(key, since);
         }
     }
@@ -453,6 +468,9 @@ impl<P: Protocol> Worker<P> {
     /// Tries all hosts that can be tried, while none is known to be usable.
     fn probe_all(&mut self, hosts: &SharedHosts, key: &P::Key) {
         let now = self.env.now;
+        if !self.may_probe(key) {
+            return;
+        }
         for _ in hosts.labels() {
             let next = hosts.with(|all| if all.is_searching() { all.choose(now, 0) } else { None });
             let Some(host) = next else { return };
@@ -467,10 +485,16 @@ impl<P: Protocol> Worker<P> {
             return;
         }
         if let Some(key) = self.env.protocol.default_keys().first().cloned()
+            && self.may_probe(&key)
             && let Some(host) = hosts.with(|all| all.poll(now, health))
         {
             self.probe(&key, host);
         }
+    }
+
+    /// Not during a pause, when no connection is opened, and not before there is a password.
+    fn may_probe(&self, key: &P::Key) -> bool {
+        !self.env.operations.is_paused(key.database()) && self.env.protocol.connect_plan(key).is_some()
     }
 
     /// A connection in addition to those of the pool: it is closed if no client waits for it.

@@ -70,6 +70,7 @@ impl<P: Protocol> Worker<P> {
             let Some(reason) = server.operators_reason(&self.env) else { continue };
             match &server.stage {
                 ServerStage::Connecting { .. } => self.abandon_connect(id, reason),
+                ServerStage::Open(_) if server.is_opening() => self.abandon_connect(id, reason),
                 ServerStage::Open(backend) => match backend.activity {
                     Activity::Idle { .. } | Activity::Kept { .. } => self.close_server(id, reason),
                     Activity::Session { .. }
@@ -88,10 +89,17 @@ impl<P: Protocol> Worker<P> {
         let fields: [(&str, &dyn std::fmt::Display); 2] =
             [("server_connection", &id.index), ("reason", &reason)];
         self.env.log.event(Level::Info, "connect-abandoned", &fields);
+        if self.give_up(&server) {
+            self.uncount_connect(&server.key);
+        }
+    }
+
+    /// A connect that the pool counts has ended, and no other one takes its place.
+    pub(super) fn uncount_connect(&mut self, key: &P::Key) {
         self.shared.replace_discovery(Discovery::Running, Discovery::NotStarted);
         self.pool.with(|pool| {
-            pool.opened(&server.key);
-            pool.closed(&server.key, Some(id));
+            pool.opened(key);
+            pool.closed(key, None);
         });
         self.tell_console();
         self.agenda.check_unserved = true;
@@ -148,6 +156,7 @@ impl<P: Protocol> Worker<P> {
             if scope.covers(server.key.database()) {
                 match server.stage {
                     ServerStage::Connecting { .. } => self.abandon_connect(id, KILLED),
+                    ServerStage::Open(_) if server.is_opening() => self.abandon_connect(id, KILLED),
                     ServerStage::Open(_) => self.close_server(id, KILLED),
                 }
             }
@@ -183,6 +192,10 @@ impl<P: Protocol> Worker<P> {
             _ => None,
         };
         let refusal = Refusal::new(Refusal::STOPPING, "admin forced disconnect");
+        if let Some(connection) = server.and_then(|server| self.servers.get_mut(server)) {
+            // No other client may get it meanwhile.
+            connection.is_killed = true;
+        }
         self.end_session(id, &refusal);
         if let Some(server) = server {
             self.close_server(server, KILLED);
@@ -279,7 +292,7 @@ impl<P: Protocol> Worker<P> {
             (Some(_), None) => Refusal::new(*b"XX000", "OpenSSL has no random bytes"),
             (Some(role), Some(token)) => {
                 let link = &self.env.services.console;
-                match link.begin_session(token.process_id, Some(token.secret)) {
+                match link.begin_session(token.process_id, Some(token.secret), role) {
                     Some(session) => {
                         let user = user.to_owned();
                         if let Some(client) = self.clients.remove(id) {

@@ -104,6 +104,7 @@ impl<P: Protocol> ServedClient<'_, P> {
             return Started::Refused(refusal);
         }
         let waited = self.env.now.duration_since(self.client.since);
+        self.client.timing.restart(self.env.now);
         self.env.metrics().waits.add(waited);
         self.backend.usage.wait_us += waited.as_micros() as u64;
         // Its login was completed without a connection.

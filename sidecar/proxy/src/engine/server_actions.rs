@@ -108,7 +108,11 @@ impl<P: Protocol> Worker<P> {
         if self.confirm_first(id) {
             return;
         }
-        let Some(key) = self.servers.get(id).map(|server| server.key.clone()) else { return };
+        let Some(server) = self.servers.get_mut(id) else { return };
+        let key = server.key.clone();
+        if let ServerStage::Open(backend) = &mut server.stage {
+            self.env.protocol.learn_from(&key, &mut backend.state);
+        }
         self.env.metrics().opened.increment();
         self.password_accepted(id);
         let now = self.env.now;

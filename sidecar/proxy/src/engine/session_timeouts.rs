@@ -17,7 +17,8 @@ impl<P: Protocol> Worker<P> {
     /// New settings have other time limits. What was not recorded begins now.
     pub(super) fn restart_timing(&mut self, was_timed: bool) {
         let is_timed = self.env.limits.times.is_on();
-        self.env.is_timed = is_timed;
+        // Requests that are on their way still hold commands.
+        self.env.is_timed = is_timed || was_timed && self.cancels.len() > 0;
         if is_timed && !was_timed {
             for id in self.clients.ids() {
                 if let Some(client) = self.clients.get_mut(id) {
@@ -54,7 +55,12 @@ impl<P: Protocol> Worker<P> {
                 key
             }
             ClientStage::Active(server) => {
-                let progress = self.servers.open(*server)?.session()?.progress();
+                let session = self.servers.open(*server)?.session()?;
+                if session.awaits_settings() || client.flow.has_more() {
+                    // It waits for the proxy.
+                    return None;
+                }
+                let progress = session.progress();
                 client.timing.record(progress, self.env.now);
                 &self.servers.get(*server)?.key
             }

@@ -22,6 +22,13 @@ impl SessionTiming {
         Self { progress: SessionProgress::Idle, since: now, transaction_since: None, cancelled_until: None }
     }
 
+    /// An idle client has waited for the proxy until now, and not the proxy for it.
+    pub(super) fn restart(&mut self, now: Instant) {
+        if self.progress == SessionProgress::Idle {
+            self.since = now;
+        }
+    }
+
     pub(super) fn record(&mut self, progress: SessionProgress, now: Instant) {
         if progress == self.progress {
             return;
@@ -88,8 +95,15 @@ mod tests {
             timing.exceeded(&limits(), at(seconds)).map(|exceeded| exceeded.timeout)
         };
         assert_eq!((check(&timing, 3), check(&timing, 4)), (None, Some(Timeout::Idle)));
+        timing.restart(at(4));
+        assert_eq!(
+            (check(&timing, 7), check(&timing, 8)),
+            (None, Some(Timeout::Idle)),
+            "it waited for the proxy"
+        );
         timing.record(SessionProgress::Busy, at(10));
         timing.record(SessionProgress::Busy, at(11));
+        timing.restart(at(11));
         assert_eq!((check(&timing, 11), check(&timing, 12)), (None, Some(Timeout::Query)));
         timing.cancelled(at(15));
         assert_eq!((check(&timing, 14), check(&timing, 15)), (None, Some(Timeout::NotCancelled)));

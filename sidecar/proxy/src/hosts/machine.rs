@@ -213,6 +213,11 @@ impl Hosts {
         host.standing == Standing::Usable && host.role.is_some_and(|role| role.kind == RoleKind::Standby)
     }
 
+    /// A connect was given up for a reason that is not the host's.
+    pub(crate) fn given_up(&mut self, at: usize) {
+        self.all[at].attempt = Attempt::None;
+    }
+
     /// Whether an attempt at this host is in progress or possible, which may find a standby.
     fn may_be_standby(&self, at: usize, now: Instant) -> bool {
         let host = &self.all[at];

@@ -88,7 +88,7 @@ fn what_is_not_taken_over_is_named_with_the_reason() {
         "to do: user boss: no password is known",
         "not needed: ignore_startup_parameters = extra_float_digits",
         "not translated: tcp_keepidle = 5",
-        "not translated: nonsense = 1: it is not a setting",
+        "not translated: nonsense: it is not a setting",
         "not translated: database other: it is on another server",
         "not translated: database my-till: connect_query: set it for the role",
         "not translated: database my-till: pool_mode = session: the mode is the same",
@@ -179,6 +179,21 @@ fn limits_of_users_and_databases_hosts_and_time_limits_are_translated() {
     assert!(user("auth").password_file.is_some());
     let lost: Vec<_> = imported.notes.iter().filter(|note| note.kind == NoteKind::Lost).collect();
     assert!(lost.iter().all(|note| note.to_string().contains("server_tls")), "{}", notes(&imported));
+}
+
+#[test]
+fn nothing_that_is_imported_is_less_safe() {
+    let ini = "[databases]\nshop = host=localhost,db2.example,127.db.example passwd=hunter2\n\
+        [pgbouncer]\nlisten_addr = localhost\nadmin_users = ops.admin, ops_admin\n\
+        auth_ldap_options = ldapbindpasswd=hunter3\n";
+    let imported = import(ini, "\"app\" \"x\"\n", None);
+    let config = Config::from_toml(&imported.toml).unwrap();
+    assert!(!config.server.unwrap().contains("sslmode=disable"), "one of the hosts is not this machine");
+    assert!(!notes(&imported).contains("hunter"), "{}", notes(&imported));
+    let mut files: Vec<_> = config.user.iter().filter_map(|user| user.password_file.clone()).collect();
+    files.sort();
+    files.dedup();
+    assert_eq!(files.len(), config.user.len(), "each user has a password of its own");
 }
 
 #[test]

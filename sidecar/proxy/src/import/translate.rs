@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
+use std::net::IpAddr;
 use std::num::{NonZeroU32, NonZeroUsize};
 use std::path::PathBuf;
 use std::time::Duration;
@@ -206,7 +207,10 @@ impl Translation<'_> {
             return format!("postgres://{user}@/{path}?host={}&port={port}&sslmode=disable", encoded(host));
         }
         let in_url = |host: &str| if host.contains(':') { format!("[{host}]") } else { encoded(host) };
-        let options = self.server_tls(&in_url(host));
+        let is_local = several.iter().all(|host| {
+            *host == "localhost" || host.parse::<IpAddr>().is_ok_and(|address| address.is_loopback())
+        });
+        let options = self.server_tls(is_local);
         if several.len() < 2 {
             return format!("postgres://{user}@{}:{port}/{path}{options}", in_url(host));
         }
@@ -223,9 +227,8 @@ impl Translation<'_> {
     }
 
     /// The options of the URL.
-    fn server_tls(&mut self, host: &str) -> String {
+    fn server_tls(&mut self, is_local: bool) -> String {
         let mode = self.value("server_tls_sslmode", "prefer");
-        let is_local = host == "localhost" || host.starts_with("127.") || host == "[::1]";
         let mut options = Vec::new();
         match mode.as_str() {
             "disable" => return "?sslmode=disable".to_owned(),
@@ -383,10 +386,17 @@ impl Translation<'_> {
             let kind = self.users.iter().find(|user| user.name == name).map(|user| user.secret);
             let is_forced = entry.get("user") == Some(name.as_str()) && entry.get("password").is_some();
             let kind = if is_forced { Some(SecretKind::Plain) } else { kind };
-            let file = format!("{}.password", name.replace(|at: char| !at.is_ascii_alphanumeric(), "_"));
-            (name, kind, file)
+            (name, kind)
         };
-        let sections: Vec<_> = all.into_iter().map(section).collect();
+        let mut files = BTreeSet::new();
+        let mut sections = Vec::new();
+        for (name, kind) in all.into_iter().map(section) {
+            let plain = name.replace(|at: char| !at.is_ascii_alphanumeric(), "_");
+            let numbered = (2..).map(|number| format!("{plain}_{number}.password"));
+            let mut candidates = std::iter::once(format!("{plain}.password")).chain(numbered);
+            let file = candidates.find(|file| files.insert(file.clone())).unwrap_or_default();
+            sections.push((name, kind, file));
+        }
         let mut users = Vec::new();
         for (name, kind, file) in sections {
             let reason = match kind {
@@ -478,7 +488,9 @@ impl Translation<'_> {
 
     fn note_one(&mut self, known: &[(&str, Fate)], of: &str, name: &str, value: &str) {
         let is_default = value.is_empty() || DEFAULTS.contains(&(name, value));
-        let shows_value = !matches!(name, "password" | "auth_query" | "connect_query");
+        // A name that is not known may be a mistyped one.
+        let is_secret = matches!(name, "password" | "auth_query" | "connect_query" | "auth_ldap_options");
+        let shows_value = !is_secret && fate(known, name).is_some();
         let what = if shows_value { format!("{of}{name} = {value}") } else { format!("{of}{name}") };
         match fate(known, name) {
             Some(Fate::Translated) => {}

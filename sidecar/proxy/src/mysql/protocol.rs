@@ -314,16 +314,20 @@ impl Protocol for MySql {
             Pooling::Session => info.greeting.clone(),
             Pooling::Transaction => info.greeting.clone().without(NOT_SHARED),
         };
-        if self.greeting.as_deref() != Some(&greeting) {
-            self.greeting = Some(Arc::new(greeting));
+        let database = key.names.database().map(ToOwned::to_owned);
+        let greeting = Some(Box::new(greeting));
+        Some(BackendState { greeting, ..BackendState::of(&info, database, self.reset) })
+    }
+
+    fn learn_from(&mut self, key: &MySqlKey, backend: &mut BackendState) {
+        let Some(greeting) = backend.greeting.take() else { return };
+        if self.greeting.as_deref() != Some(&*greeting) {
+            self.greeting = Some(Arc::new(*greeting));
             self.known_status.clear();
         }
-        let database = key.names.database().map(ToOwned::to_owned);
-        let backend = BackendState::of(&info, database, self.reset);
         if self.pooling == Pooling::Transaction {
             remember(&mut self.known_status, key.names.clone(), backend.status);
         }
-        Some(backend)
     }
 
     fn greet_early(

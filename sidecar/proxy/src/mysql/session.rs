@@ -1,5 +1,6 @@
 //! A client on a server connection: the traffic between the two, and the proxy's own commands.
 
+use ciphertoll_wire::mysql::greeting_template::GreetingTemplate;
 use ciphertoll_wire::mysql::ok::OkPacket;
 use ciphertoll_wire::mysql::relay::{
     ConnectionState, ConnectionStatements, Diagnostics, InitialState, InitialStateQuery, KillCommand,
@@ -41,6 +42,8 @@ pub struct BackendState {
     pub remains: Remains,
     /// What the server has told when it was asked last.
     pub(super) role: Option<ServerRole>,
+    /// What clients are greeted with, until the protocol has learnt it.
+    pub(super) greeting: Option<Box<GreetingTemplate>>,
 }
 
 /// What a reset must know of the session before it, and whether its client may ask for diagnostics.
@@ -94,6 +97,7 @@ impl BackendState {
             reset,
             remains: Remains::Nothing,
             role: None,
+            greeting: None,
         }
     }
 

@@ -123,8 +123,7 @@ struct Waiting {
 
 impl CredentialLookup {
     pub(super) fn new(question: SecretQuery, configured: HashSet<String>) -> Result<Self, ErrorStack> {
-        let mut salt_key = [0; KEY_BYTES];
-        openssl::rand::rand_bytes(&mut salt_key)?;
+        let salt_key = salt_key(question.login.password.expose())?;
         let (way, state, has_work) = (OnceLock::new(), Mutex::default(), Condvar::new());
         Ok(Self { question, configured, way, salt_key, state, has_work })
     }
@@ -192,6 +191,10 @@ impl CredentialLookup {
         let _running = RunningThread(self);
         let mut connection = None;
         while let Some(waiting) = self.next() {
+            if Arc::strong_count(&waiting.answer) == 1 {
+                // Its client has left.
+                continue;
+            }
             let (found, outcome) = self.answer(&waiting.user, &mut connection);
             waiting.finish(found, outcome);
         }
@@ -243,7 +246,9 @@ impl CredentialLookup {
                     state.iterations = Some(verifier.iterations());
                 }
                 let found = Found::Secret { verifier, since: Instant::now() };
-                state.remember(user, found.clone());
+                // Clients can name any number of users that do not exist: they leave room for the others.
+                let most = if outcome == "found" { MAX_CACHED } else { MAX_CACHED / 2 };
+                state.remember(user, found.clone(), most);
                 (found, outcome)
             }
             Err(failure) => {
@@ -306,6 +311,7 @@ impl CredentialLookup {
             tls: tls.flatten().map(ContextSource::Shared),
             transport: Transport::Blocking(TIME_LIMIT),
         })?;
+        open.limit_calls(TIME_LIMIT)?;
         let rows = open.query_with(&self.question.query, &[user]);
         *connection = Some(open);
         rows
@@ -329,6 +335,19 @@ impl CredentialLookup {
             log.event(Level::Warn, event, &[("reason", &reason)]);
         }
     }
+}
+
+/// Stays the same over reloads, upgrades and restarts, as the salts of existing users do.
+fn salt_key(password: &[u8]) -> Result<[u8; KEY_BYTES], ErrorStack> {
+    let mut key = [0; KEY_BYTES];
+    if password.is_empty() {
+        openssl::rand::rand_bytes(&mut key)?;
+        return Ok(key);
+    }
+    let mut digest = Sha256::new();
+    digest.update(b"ciphertoll-proxy: salts of users that do not exist");
+    digest.update(password);
+    Ok(digest.finish())
 }
 
 /// Why a user's secret is not known.
@@ -360,7 +379,7 @@ impl CredentialLookup {
         let lookup = tests::lookup();
         for (user, verifier) in users {
             let found = Found::Secret { verifier, since: Instant::now() };
-            lookup.state().remember(user, found);
+            lookup.state().remember(user, found, MAX_CACHED);
         }
         lookup
     }
@@ -389,13 +408,14 @@ impl LookUpState {
         self.cache.get(user).filter(|found| found.age(now) < CACHE_TIME).cloned()
     }
 
-    fn remember(&mut self, user: &str, found: Found) {
-        if self.cache.len() >= MAX_CACHED {
+    /// `most` is how many there may be with this one.
+    fn remember(&mut self, user: &str, found: Found, most: usize) {
+        if self.cache.len() >= most {
             let now = Instant::now();
             self.cache.retain(|_, found| found.age(now) < CACHE_TIME);
         }
-        // Clients can name any number of users. Without a place, each is looked up.
-        if self.cache.len() < MAX_CACHED {
+        // Without a place, each is looked up.
+        if self.cache.len() < most {
             self.cache.insert(user.to_owned(), found);
         }
     }

@@ -380,13 +380,15 @@ impl Protocol for Postgres {
         Some(limit_errors::timed_out(exceeded))
     }
 
-    fn backend_state(&mut self, key: &PostgresKey, info: ServerInfo) -> Option<BackendState> {
+    fn backend_state(&mut self, _: &PostgresKey, info: ServerInfo) -> Option<BackendState> {
         let ServerInfo::Postgres(info) = info else { return None };
-        let backend = BackendState::new(info);
+        Some(BackendState::new(info))
+    }
+
+    fn learn_from(&mut self, key: &PostgresKey, backend: &mut BackendState) {
         if self.pooling == Pooling::Transaction && !key.is_dedicated() {
             self.remember_parameters(key.clone(), backend.base.clone());
         }
-        Some(backend)
     }
 
     fn greet_early(

@@ -133,6 +133,12 @@ impl StartupParameters {
         let mut settings = last_values(options(&in_options)?.into_iter().chain(settings).collect());
         settings.retain(|(name, _)| !name.eq_ignore_ascii_case(USER));
         settings.sort_by_key(|(name, _)| place(name));
+        if let Some((name, _)) = settings.iter().find(|(name, _)| replication.is_some() && is_reserved(name))
+        {
+            // They are parameters of the startup message, where a later one would replace ours.
+            let message = format!("unrecognized configuration parameter \"{name}\"");
+            return Err(Refusal::new(Refusal::NO_PARAMETER, message));
+        }
         let database = database.filter(|name| !name.is_empty());
         Ok(Self {
             message: message.bytes.into(),
@@ -432,6 +438,12 @@ fn negotiation(message: &StartupMessage<'_>) -> Vec<u8> {
 fn text(bytes: &[u8]) -> Result<String, Refusal> {
     String::from_utf8(bytes.to_vec())
         .map_err(|_| Refusal::new(Refusal::PROTOCOL, "the startup message is not valid UTF-8"))
+}
+
+/// Whether this names a parameter of the startup message that is no setting.
+fn is_reserved(name: &str) -> bool {
+    let name = name.to_ascii_lowercase();
+    matches!(name.as_str(), "user" | "database" | "replication" | "options") || name.starts_with("_pq_.")
 }
 
 /// The name of an application. Servers accept any bytes, and put `?` for bytes that are not ASCII.

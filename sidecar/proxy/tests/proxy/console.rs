@@ -15,7 +15,7 @@ use crate::operations::{admin_of, await_that, second_user, settings};
 use crate::process::LONG;
 
 /// In both pooling modes.
-pub(crate) const CASES: [Case; 10] = [
+pub(crate) const CASES: [Case; 11] = [
     ("psql reads every table of the console, and by the names of PgBouncer", tables),
     ("only users whom the settings name use the console", users),
     ("without the console its database is the server's", off),
@@ -24,6 +24,7 @@ pub(crate) const CASES: [Case; 10] = [
     ("commands of the admin address and of the command line are the same", admin_address),
     ("a disabled database takes no new clients", disabled),
     ("a client is killed by its number, and a database by its name", killed),
+    ("a client that waits is served after another one was killed", killed_before_another),
     ("the console reloads the settings and says whether that worked", reloads),
     ("an upgrade is refused while a database is paused", upgrade),
 ];
@@ -296,6 +297,27 @@ fn disabled(fixture: &mut Fixture) {
     assert_eq!(value(&proxy, "SHOW DATABASES", "disabled", ("name", &proxy.database)), ["1"]);
     assert_eq!(console(&proxy, &format!("ENABLE {}", proxy.database)).as_deref(), Ok(""));
     assert_eq!(one(&mut proxy.client(), "SELECT 1"), "1");
+}
+
+/// The client that waits gets another connection than the one that is closed.
+fn killed_before_another(fixture: &mut Fixture) {
+    let (proxy, _directory) = proxy(fixture, "", &["--pool-size", "1"]);
+    for begin in ["SELECT 1", "BEGIN"] {
+        let mut raw = proxy.raw(&[("application_name", "victim")]);
+        raw.answer();
+        raw.query(begin);
+        raw.answer();
+        let id = value(&proxy, "SHOW CLIENTS", "id", ("application_name", "victim")).remove(0);
+        let waiting = waiting_query(&proxy);
+        if !proxy.is_session_mode() && begin == "SELECT 1" {
+            assert_eq!(waiting.recv_timeout(LONG).expect("it is served"), "served");
+            assert_eq!(console(&proxy, &format!("KILL_CLIENT {id}")).as_deref(), Ok(""));
+            continue;
+        }
+        await_state(&proxy, "SHOW POOLS", "cl_waiting", "1");
+        assert_eq!(console(&proxy, &format!("KILL_CLIENT {id}")).as_deref(), Ok(""));
+        assert_eq!(waiting.recv_timeout(LONG).expect("it is served"), "served");
+    }
 }
 
 fn killed(fixture: &mut Fixture) {

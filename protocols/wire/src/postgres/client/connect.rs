@@ -239,6 +239,11 @@ impl PostgresConnect {
                 encode_startup(out, &all.collect::<Vec<_>>())?;
             }
             (ConnectPurpose::Dedicated, database) => {
+                let is_own = |(name, _): &(String, String)| matches!(name.as_str(), "user" | "database");
+                if self.login.startup.iter().any(is_own) {
+                    let reason = "a startup parameter would replace the user or the database";
+                    return Err(Error::Protocol { message: "startup message", reason });
+                }
                 let given = self.login.startup.iter().map(|(name, value)| (name.as_str(), value.as_str()));
                 encode_startup(out, &[user].into_iter().chain(database).chain(given).collect::<Vec<_>>())?;
             }

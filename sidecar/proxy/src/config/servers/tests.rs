@@ -35,6 +35,19 @@ fn the_effective_settings_are_a_file_with_the_same_meaning() {
 }
 
 #[test]
+fn a_command_inherits_no_password_of_another_server() {
+    let text = TWO.replace(
+        "[[server.user]]\nname = \"b\"\n",
+        "[[server.user]]\nname = \"b\"\npassword-env = \"PATH\"\n\
+         [[server]]\nname = \"third\"\nurl = \"postgres://a@h/?sslmode=disable\"\nlisten = \"unix:/t\"\n\
+         [[server.user]]\nname = \"a\"\npassword-command = [\"true\"]\n",
+    );
+    let all = servers(&text).unwrap();
+    let cells = all.servers[2].resolved.settings.password_cells();
+    assert_eq!(cells[0].command().hidden, ["PATH"]);
+}
+
+#[test]
 fn a_wrong_file_is_refused_with_the_reason() {
     let with = |from: &str, to: &str| servers(&TWO.replace(from, to)).err().unwrap();
     for (from, to, reason) in [

@@ -26,6 +26,9 @@ fn a_command_ends_when_it_exits_and_not_when_its_output_is_closed() {
     // Another process holds stdout open for longer than the limit; it is not waited for.
     assert_eq!(shell("printf x; sleep 90 & exit", LONG), Ok(b"x".to_vec()));
     assert_eq!(shell("printf x; exec >&- 2>&-; sleep 0.1; exit 0", LONG), Ok(b"x".to_vec()));
+    // What another process goes on writing is not read for longer than the limit.
+    let limited = shell("yes >&2 & printf x; exit", Duration::from_millis(500));
+    assert_eq!(limited, Ok(b"x".to_vec()));
     let late = shell("exec >&- 2>&-; sleep 50", Duration::from_millis(200));
     let time = Duration::from_millis(200).into();
     assert_eq!(late, Err(CommandError::TimedOut { program: "sh".to_owned(), time }));
@@ -42,6 +45,11 @@ fn a_failure_is_told_without_stdout() {
     let hidden = " (stderr repeats the output and is not shown)";
     assert_eq!(said("echo secret; echo 'got secret' >&2; exit 1"), (code(1), hidden.to_owned()));
     assert_eq!(said("echo a secret; echo secret >&2; exit 1"), (code(1), hidden.to_owned()));
+    let json = "echo '{\"password\":\"s3cr3t-word\"}'";
+    assert_eq!(
+        said(&format!("{json}; echo 'rejected: s3cr3t-word' >&2; exit 1")),
+        (code(1), hidden.to_owned())
+    );
     let (_, long) = said("head -c 3000 /dev/zero | tr '\\0' x >&2; exit 1");
     assert_eq!(long.len(), MAX_LINE_CHARACTERS + 2);
     assert_eq!(said("printf 'a\\tb\\033' >&2; exit 1").1, ": a?b?");

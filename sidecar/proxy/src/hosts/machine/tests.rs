@@ -53,6 +53,14 @@ fn hosts_are_tried_in_order_until_one_has_the_role() {
 }
 
 #[test]
+fn a_host_whose_connect_was_given_up_is_tried_again() {
+    let mut case = Case::of(1, TargetSession::ReadWrite);
+    assert_eq!((case.choose(), case.choose()), (Some(0), None));
+    case.hosts.given_up(0);
+    assert_eq!(case.choose(), Some(0));
+}
+
+#[test]
 fn a_doubted_host_is_asked_again_before_others() {
     let mut case = Case::of(2, TargetSession::ReadWrite);
     case.tells(1, READ_WRITE, None);

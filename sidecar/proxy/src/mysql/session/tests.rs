@@ -36,6 +36,7 @@ fn backend() -> BackendState {
         reset: ResetPolicy::Always,
         remains: Remains::Nothing,
         role: None,
+        greeting: None,
     }
 }
 

@@ -75,6 +75,7 @@ fn backend(connection_ids: &ConnectionIds) -> BackendState {
         reset: ResetPolicy::Always,
         remains: Remains::Nothing,
         role: None,
+        greeting: None,
     };
     let mut session = ClientSession::begin_pooled(
         request(),

@@ -59,12 +59,12 @@ fn answers_are_cached_for_a_short_time_and_a_limited_number_of_users() {
     let now = Instant::now();
     let Some(old) = now.checked_sub(CACHE_TIME) else { return };
     let mut state = lookup.state();
-    state.remember("now", found(&lookup, "now", now));
-    state.remember("old", found(&lookup, "old", old));
+    state.remember("now", found(&lookup, "now", now), MAX_CACHED);
+    state.remember("old", found(&lookup, "old", old), MAX_CACHED);
     assert!(state.known("now", now).is_some() && state.known("old", now).is_none());
     assert!(state.known("now", now + CACHE_TIME).is_none());
     let entry = found(&lookup, "x", now);
-    (0..MAX_CACHED).for_each(|number| state.remember(&number.to_string(), entry.clone()));
+    (0..MAX_CACHED).for_each(|number| state.remember(&number.to_string(), entry.clone(), MAX_CACHED));
     assert_eq!(state.cache.len(), MAX_CACHED);
     assert!(state.known("now", now).is_some() && !state.cache.contains_key("old"), "the old one made room");
     drop(state);

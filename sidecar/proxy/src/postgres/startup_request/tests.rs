@@ -198,6 +198,29 @@ fn a_date_style_keeps_what_a_later_one_does_not_name() {
     }
 }
 
+/// A later parameter of the startup message would replace the sidecar's own.
+#[test]
+fn options_of_a_replication_connection_cannot_name_another_user_or_database() {
+    let read = |options: &str| {
+        let mut bytes = Vec::new();
+        let parameters = [("user", "app"), ("replication", "database"), ("options", options)];
+        encode_startup(&mut bytes, &parameters).unwrap();
+        match read_startup(&mut &bytes[..]).unwrap() {
+            Some(Startup::Login(message)) => {
+                StartupParameters::read_as(&message, ReplicationAccess::Allowed).map(|read| read.dedicated())
+            }
+            other => panic!("{other:?}"),
+        }
+    };
+    for name in ["user", "USER", "database", "replication", "options", "_pq_.x"] {
+        let refused = read(&format!("-c {name}=postgres")).unwrap_err();
+        assert_eq!(refused.sqlstate, Refusal::NO_PARAMETER, "{name}");
+    }
+    let given = read("-c geqo=off").unwrap();
+    let expected = [("replication", "database"), ("geqo", "off")];
+    assert_eq!(given, expected.map(|(name, value)| (name.to_owned(), value.to_owned())));
+}
+
 #[test]
 fn requests_that_cannot_be_granted_are_refused() {
     let state = |parameters: &[(&str, &str)]| request(parameters).unwrap_err().sqlstate;
