@@ -56,11 +56,12 @@ impl<P: Protocol> Worker<P> {
             }
             ClientStage::Active(server) => {
                 let session = self.servers.open(*server)?.session()?;
-                if session.awaits_settings() || client.flow.has_more() {
+                let progress = session.progress();
+                let waits = session.awaits_settings() || client.flow.has_more();
+                if waits && progress == SessionProgress::Idle {
                     // It waits for the proxy.
                     return None;
                 }
-                let progress = session.progress();
                 client.timing.record(progress, self.env.now);
                 &self.servers.get(*server)?.key
             }
