@@ -1,19 +1,18 @@
 //! Several hosts: servers that die, are promoted and come back, while clients write numbered rows.
 
 use std::collections::HashSet;
-use std::sync::Mutex;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use ciphertoll_net::blocking::Client;
 use nix::sys::signal::Signal;
 
+use crate::Case;
 use crate::cases::one;
 use crate::cluster::{Cluster, Node, free_port};
 use crate::fixture::{Fixture, Proxy};
+use crate::ledger::Ledger;
 use crate::operations::{await_that, json, settings};
-use crate::{Case, say};
 
 pub(crate) const CASES: [Case; 3] = [
     ("a primary that dies is replaced, and is not written to when it comes back", replaced),
@@ -27,111 +26,34 @@ pub(crate) const OF_SESSIONS: [Case; 4] = [
     ("a standby that is promoted is left by clients that need a standby", left_standby),
 ];
 
-pub(crate) const WRITERS: usize = 16;
-/// Rows that are enough to know that all writers are served.
-const ROWS: u64 = 20 * WRITERS as u64;
-
-/// What clients know of the rows that they have written.
-#[derive(Default)]
-pub(crate) struct Ledger {
-    acknowledged: Mutex<Vec<(usize, u64)>>,
-    pub(crate) count: AtomicU64,
-    stop: AtomicBool,
-    /// When the last row was acknowledged, and the longest time between two.
-    last: Mutex<Option<Instant>>,
-    longest: Mutex<Duration>,
-}
-
-impl Ledger {
-    /// Writes rows with numbers of its own, each at most once, until it is told to stop.
-    pub(crate) fn write(&self, proxy: &Proxy, writer: usize) {
-        let mut client: Option<Client> = None;
-        let mut number = 0;
-        while !self.stop.load(Ordering::Acquire) {
-            number += 1;
-            let Some(connected) = client.take().or_else(|| proxy.try_client().ok()) else { continue };
-            let mut connected = connected;
-            // After an error it is not known whether the row was written: it is not written again.
-            if connected.execute(&format!("INSERT INTO numbered VALUES ({writer}, {number})")).is_ok() {
-                self.acknowledged.lock().expect("no panic").push((writer, number));
-                self.count.fetch_add(1, Ordering::AcqRel);
-                let now = Instant::now();
-                if let Some(last) = self.last.lock().expect("no panic").replace(now) {
-                    let mut longest = self.longest.lock().expect("no panic");
-                    *longest = longest.max(now.duration_since(last));
-                }
-                client = Some(connected);
-            }
-        }
-    }
-
-    pub(crate) fn await_more(&self, what: &str) {
-        let before = self.count.load(Ordering::Acquire);
-        await_that(what, || self.count.load(Ordering::Acquire) >= before + ROWS);
-    }
-
-    /// No acknowledged row is lost, and none is there twice.
-    pub(crate) fn check(&self, node: &Node) {
-        let rows = node.rows("SELECT writer || ' ' || number FROM numbered").expect("rows");
-        let mut found = HashSet::new();
-        for row in rows.into_iter().flatten().flatten() {
-            let row = String::from_utf8(row).expect("text");
-            assert!(found.insert(row.clone()), "{row} was written twice");
-        }
-        let acknowledged = self.acknowledged.lock().expect("no panic");
-        let lost =
-            acknowledged.iter().find(|(writer, number)| !found.contains(&format!("{writer} {number}")));
-        assert_eq!(lost, None, "a row that was acknowledged is lost");
-    }
-}
-
-/// Stops the writers even if the case fails.
-pub(crate) struct Stop<'a>(pub(crate) &'a Ledger);
-
-impl Drop for Stop<'_> {
-    fn drop(&mut self) {
-        self.0.stop.store(true, Ordering::Release);
-    }
-}
-
 fn replaced(fixture: &mut Fixture) {
     let cluster = Cluster::start(fixture, 1);
     let [old, new] = &cluster.nodes[..] else { panic!("two servers") };
     old.execute("CREATE TABLE numbered (writer int, number int)");
     let proxy = proxy_to(fixture, &cluster, "read-write", &["--health-time", "1s", "--pool-size", "8"]);
-    let ledger = Ledger::default();
-    thread::scope(|scope| {
-        let _stop = Stop(&ledger);
-        for writer in 0..WRITERS {
-            let (ledger, proxy) = (&ledger, &proxy);
-            scope.spawn(move || ledger.write(proxy, writer));
-        }
-        ledger.await_more("rows are written");
-        old.kill();
-        new.promote();
-        let (promoted, before) = (Instant::now(), ledger.count.load(Ordering::Acquire));
-        await_that("rows are written again", || ledger.count.load(Ordering::Acquire) > before);
-        say(&format!("the first row was acknowledged {:?} after the promotion", promoted.elapsed()));
-        ledger.await_more("all writers are served");
-        // The old primary comes back as a second one, which would take writes.
-        old.start_again();
-        let rows = old.value("SELECT count(*) FROM numbered");
-        await_that("it is noticed", || standing(&proxy, 0) == "superseded");
-        ledger.await_more("the new one is written to");
-        assert_eq!(old.value("SELECT count(*) FROM numbered"), rows);
-        // Not even if it is the only one.
-        new.stop();
-        await_that("the new one is missed", || standing(&proxy, 1) != "usable");
-        new.start_again();
-        let (started, before) = (Instant::now(), ledger.count.load(Ordering::Acquire));
-        await_that("rows are written again", || ledger.count.load(Ordering::Acquire) > before);
-        say(&format!("the first row was acknowledged {:?} after the restart", started.elapsed()));
-        ledger.await_more("the new one is written to again");
-        assert_eq!(old.value("SELECT count(*) FROM numbered"), rows);
-    });
-    ledger.check(new);
-    let longest = *ledger.longest.lock().expect("no panic");
-    say(&format!("{} rows, the longest pause {longest:?}", ledger.count.load(Ordering::Acquire)));
+    let ledger = Ledger::written_during(
+        || proxy.try_client(),
+        |ledger| {
+            old.kill();
+            new.promote();
+            ledger.await_first("the promotion", Instant::now());
+            ledger.await_more("all writers are served");
+            // The old primary comes back as a second one, which would take writes.
+            old.start_again();
+            let rows = old.value("SELECT count(*) FROM numbered");
+            await_that("it is noticed", || standing(&proxy, 0) == "superseded");
+            ledger.await_more("the new one is written to");
+            assert_eq!(old.value("SELECT count(*) FROM numbered"), rows);
+            // Not even if it is the only one.
+            new.stop();
+            await_that("the new one is missed", || standing(&proxy, 1) != "usable");
+            new.start_again();
+            ledger.await_first("the restart", Instant::now());
+            ledger.await_more("the new one is written to again");
+            assert_eq!(old.value("SELECT count(*) FROM numbered"), rows);
+        },
+    );
+    ledger.check(new.rows("SELECT writer || ' ' || number FROM numbered").expect("rows"));
     assert_eq!(status(&proxy)["counts"]["failovers"], 1);
 }
 

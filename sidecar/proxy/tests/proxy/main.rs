@@ -18,6 +18,7 @@ mod fake;
 mod faults;
 mod fixture;
 mod leaks;
+mod ledger;
 mod limits;
 mod meanings;
 mod moved_settings;

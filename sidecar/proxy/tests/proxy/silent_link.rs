@@ -2,17 +2,14 @@
 
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
-use std::sync::atomic::Ordering;
-use std::thread;
 use std::time::Instant;
 
 use ciphertoll_testing::missing;
 
+use crate::Case;
 use crate::cluster::{Cluster, free_port};
-use crate::failover::{Ledger, Stop, WRITERS};
 use crate::fixture::{Fixture, PORT};
-use crate::operations::await_that;
-use crate::{Case, say};
+use crate::ledger::Ledger;
 
 pub(crate) const CASES: [Case; 1] = [("a server whose link goes silent is left within health-time", silent)];
 
@@ -111,28 +108,22 @@ fn silent(fixture: &mut Fixture) {
     for link in &links {
         link.connect(proxy.process.id());
     }
-    let ledger = Ledger::default();
-    thread::scope(|scope| {
-        let _stop = Stop(&ledger);
-        for writer in 0..WRITERS {
-            let (ledger, proxy) = (&ledger, &proxy);
-            scope.spawn(move || ledger.write(proxy, writer));
-        }
-        ledger.await_more("rows are written");
-        links[0].set("down");
-        let began = Instant::now();
-        new.promote();
-        let before = ledger.count.load(Ordering::Acquire);
-        await_that("rows are written again", || ledger.count.load(Ordering::Acquire) > before);
-        say(&format!("the first row was acknowledged {:?} after the link was cut", began.elapsed()));
-        ledger.await_more("all writers are served");
-        links[0].set("up");
-        let rows = old.value("SELECT count(*) FROM numbered");
-        for _ in 0..5 {
-            ledger.await_more("the new one is written to");
-        }
-        assert_eq!(old.value("SELECT count(*) FROM numbered"), rows);
-    });
-    ledger.check(new);
+    let ledger = Ledger::written_during(
+        || proxy.try_client(),
+        |ledger| {
+            links[0].set("down");
+            let began = Instant::now();
+            new.promote();
+            ledger.await_first("the link was cut", began);
+            ledger.await_more("all writers are served");
+            links[0].set("up");
+            let rows = old.value("SELECT count(*) FROM numbered");
+            for _ in 0..5 {
+                ledger.await_more("the new one is written to");
+            }
+            assert_eq!(old.value("SELECT count(*) FROM numbered"), rows);
+        },
+    );
+    ledger.check(new.rows("SELECT writer || ' ' || number FROM numbered").expect("rows"));
     assert_eq!(proxy.process.count("event=failover"), 1);
 }
