@@ -41,7 +41,7 @@ pub(crate) struct Cluster {
 }
 
 impl Cluster {
-    /// A primary, and standbys that have received what it acknowledges.
+    /// A primary, and standbys that all have received what it acknowledges.
     pub(crate) fn start(fixture: &Fixture, standbys: usize) -> Self {
         Self::start_at(fixture, &vec![None; standbys + 1])
     }
@@ -74,7 +74,7 @@ impl Cluster {
             nodes.push(standby);
         }
         if standbys > 0 {
-            nodes[0].acknowledge_when_received();
+            nodes[0].acknowledge_when_received_by(standbys);
         }
         Self { nodes, _directory: directory }
     }
@@ -152,20 +152,37 @@ impl Node {
         self.succeed("pg_ctl", &["-D", self.data(), "-l", log, "-o", &options, "-w", "-t", "60", "start"])
     }
 
-    /// Starts it at its port, alone: it does not wait for standbys.
+    /// Starts it at its port.
     pub(crate) fn start_again(&self) {
-        if !self.start_with(" -c synchronous_standby_names=") {
+        self.start_again_with("");
+    }
+
+    /// The same, and it does not wait for standbys.
+    pub(crate) fn start_again_alone(&self) {
+        self.start_again_with(" -c synchronous_standby_names=");
+    }
+
+    fn start_again_with(&self, options: &str) {
+        if !self.start_with(options) {
             let log = fs::read_to_string(self.log()).unwrap_or_default();
             panic!("the server does not start: {log}");
         }
     }
 
-    /// From now on a commit is acknowledged when a standby has it.
-    fn acknowledge_when_received(&self) {
-        self.execute("ALTER SYSTEM SET synchronous_standby_names = '*'");
+    /// From now on a commit is acknowledged when so many standbys, which is all of them, have it.
+    pub(crate) fn acknowledge_when_received_by(&self, standbys: usize) {
+        self.execute(&format!("ALTER SYSTEM SET synchronous_standby_names = '{standbys} (*)'"));
         self.execute("SELECT pg_reload_conf()");
         let sql = "SELECT count(*) FROM pg_stat_replication WHERE sync_state = 'sync'";
-        await_that("a standby follows", || self.value(sql) != "0");
+        await_that("the standbys follow", || self.value(sql) == standbys.to_string());
+    }
+
+    /// Comes back at its port as a standby, without what only it has.
+    pub(crate) fn come_back_behind(&self, primary: &Self) {
+        self.stop();
+        fs::remove_dir_all(&self.data).expect("ours to remove");
+        self.copy_of(primary);
+        self.start_again();
     }
 
     pub(crate) fn promote(&self) {

@@ -15,7 +15,10 @@ use crate::ledger::Ledger;
 use crate::operations::{await_that, json, settings};
 
 pub(crate) const CASES: [Case; 3] = [
-    ("a primary that dies is replaced, and is not written to when it comes back", replaced),
+    (
+        "a primary that dies is replaced, is not written to when it comes back, and may replace its successor",
+        replaced,
+    ),
     ("clients wait while no host has the role, and are told which hosts were tried", waits),
     ("a server that has become read-only is left, and an error of the client's own is no reason", read_only),
 ];
@@ -27,8 +30,8 @@ pub(crate) const OF_SESSIONS: [Case; 4] = [
 ];
 
 fn replaced(fixture: &mut Fixture) {
-    let cluster = Cluster::start(fixture, 1);
-    let [old, new] = &cluster.nodes[..] else { panic!("two servers") };
+    let cluster = Cluster::start(fixture, 2);
+    let [old, new, other] = &cluster.nodes[..] else { panic!("three servers") };
     old.execute("CREATE TABLE numbered (writer int, number int)");
     let proxy = proxy_to(fixture, &cluster, "read-write", &["--health-time", "1s", "--pool-size", "8"]);
     let ledger = Ledger::written_during(
@@ -37,24 +40,44 @@ fn replaced(fixture: &mut Fixture) {
             old.kill();
             new.promote();
             ledger.await_first("the promotion", Instant::now());
+            // It may have received more than the new primary, and then could not follow it.
+            other.come_back_behind(new);
             ledger.await_more("all writers are served");
-            // The old primary comes back as a second one, which would take writes.
-            old.start_again();
-            let rows = old.value("SELECT count(*) FROM numbered");
-            await_that("it is noticed", || standing(&proxy, 0) == "superseded");
-            ledger.await_more("the new one is written to");
-            assert_eq!(old.value("SELECT count(*) FROM numbered"), rows);
-            // Not even if it is the only one.
-            new.stop();
-            await_that("the new one is missed", || standing(&proxy, 1) != "usable");
-            new.start_again();
-            ledger.await_first("the restart", Instant::now());
-            ledger.await_more("the new one is written to again");
-            assert_eq!(old.value("SELECT count(*) FROM numbered"), rows);
+            comes_back_as_primary(&proxy, ledger, old, new);
+            comes_back_as_standby(&proxy, ledger, old, new);
         },
     );
-    ledger.check(new.rows("SELECT writer || ' ' || number FROM numbered").expect("rows"));
-    assert_eq!(status(&proxy)["counts"]["failovers"], 1);
+    ledger.check(old.rows("SELECT writer || ' ' || number FROM numbered").expect("rows"));
+    assert_eq!(status(&proxy)["counts"]["failovers"], 2);
+}
+
+/// The old primary is there again, and would take writes.
+fn comes_back_as_primary(proxy: &Proxy, ledger: &Ledger, old: &Node, new: &Node) {
+    old.start_again_alone();
+    let rows = old.value("SELECT count(*) FROM numbered");
+    await_that("it is noticed", || standing(proxy, 0) == "superseded");
+    ledger.await_more("the new one is written to");
+    assert_eq!(old.value("SELECT count(*) FROM numbered"), rows);
+    // Not even if it is the only one.
+    new.stop();
+    await_that("the new one is missed", || standing(proxy, 1) != "usable");
+    new.start_again();
+    ledger.await_first("the restart", Instant::now());
+    ledger.await_more("the new one is written to again");
+    assert_eq!(old.value("SELECT count(*) FROM numbered"), rows);
+}
+
+/// It follows the new primary, and replaces it when that one dies.
+fn comes_back_as_standby(proxy: &Proxy, ledger: &Ledger, old: &Node, new: &Node) {
+    old.come_back_behind(new);
+    new.acknowledge_when_received_by(2);
+    await_that("it is a standby", || standing(proxy, 0) == "unfit");
+    ledger.await_more("the new one is written to");
+    new.kill();
+    old.promote();
+    ledger.await_first("the second promotion", Instant::now());
+    ledger.await_more("all writers are served");
+    await_that("the other one is a standby", || standing(proxy, 2) == "unfit");
 }
 
 fn waits(fixture: &mut Fixture) {

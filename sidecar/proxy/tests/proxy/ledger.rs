@@ -13,9 +13,9 @@ use ciphertoll_wire::session::Row;
 use crate::operations::await_that;
 use crate::say;
 
-const WRITERS: usize = 16;
-/// Rows that are enough to know that all writers are served.
-const ROWS: u64 = 20 * WRITERS as u64;
+const WRITERS: usize = 64;
+/// Rows that are enough to know that the writers are served.
+const ROWS: u64 = 5 * WRITERS as u64;
 
 #[derive(Default)]
 pub(crate) struct Ledger {

@@ -53,7 +53,7 @@ pub(crate) const ALSO_ON_TWO: [&str; 32] = [
     "a reconnect replaces connections between transactions",
     "a client is killed by its number, and a database by its name",
     "a shutdown waits for clients or for servers",
-    "a primary that dies is replaced, and is not written to when it comes back",
+    "a primary that dies is replaced, is not written to when it comes back, and may replace its successor",
     "clients wait while no host has the role, and are told which hosts were tried",
 ];
 
