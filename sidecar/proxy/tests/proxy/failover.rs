@@ -103,6 +103,7 @@ fn waits(fixture: &mut Fixture) {
             assert_eq!(client.join().expect("it is served"), new.port);
         }
     });
+    await_that("it is found in time", || impatient.try_client().is_ok());
     assert_eq!(port_of(&impatient), new.port);
 }
 
@@ -182,6 +183,7 @@ fn left_standby(fixture: &mut Fixture) {
     let [primary, standby] = &cluster.nodes[..] else { panic!("two servers") };
     let arguments = ["--health-time", "1s", "--queue-time", "500ms"];
     let proxy = proxy_to(fixture, &cluster, "standby", &arguments);
+    await_that("the standby is found", || proxy.try_client().is_ok());
     assert_eq!(port_of(&proxy), standby.port);
     primary.kill();
     standby.promote();

@@ -115,7 +115,7 @@ fn verified(fixture: &mut Fixture) {
     let line = proxy.process.await_line("TLS");
     assert!(line.contains("event=host-failed") && line.contains(&format!("host={other}")), "{line}");
     assert!(other_host.accepted() > 0);
-    let proxy = fixture.proxy_to(&url.replace(&name, &other.to_string()), &["--queue-time", "500ms"]);
+    let proxy = fixture.proxy_to(&url.replace(&name, &other.to_string()), &["--queue-time", "2s"]);
     let told =
         proxy.try_client().and_then(|mut client| client.query("SELECT 1")).expect_err("it is not used");
     assert!(told.to_string().contains(&format!("{other} (TLS")), "{told}");

@@ -198,7 +198,7 @@ fn subscriber(fixture: &mut Fixture) {
 
 fn session(fixture: &mut Fixture) {
     let Some(mut control) = prepared(fixture) else { return };
-    let size = ["--replication", "--pool-size", "1", "--queue-time", "300ms", "--admin", "tcp:127.0.0.1:0"];
+    let size = ["--replication", "--pool-size", "1", "--queue-time", "2s", "--admin", "tcp:127.0.0.1:0"];
     let mut proxy = fixture.proxy(&size);
     let logical = ("replication", "database");
     let mut raw =
@@ -232,7 +232,8 @@ fn session(fixture: &mut Fixture) {
     raw.send(&bytes);
     assert_eq!(RawClient::error_state(&raw.answer()).as_deref(), Some("08P01"));
     assert_eq!(one(&mut proxy.client(), "SELECT 'next'"), "next");
-    await_that("its connection is closed", || replication_closes(&proxy) == 1);
+    // On several threads another one may have been opened for the client that was refused.
+    await_that("its connection is closed", || replication_closes(&proxy) >= 1);
     let walsenders = "SELECT count(*) FROM pg_stat_activity WHERE backend_type = 'walsender'";
     await_that("the server has ended it", || one(&mut control, walsenders) == "0");
     // What the server refuses, the client is told.
