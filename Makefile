@@ -84,7 +84,7 @@ test-full: test ## make test, make book, make test-dist, the documentation, serv
 	@$(STAGE) test-php scripts/test-drivers-php $(TARGET)/php $(TARGET)/release/ciphertoll-proxy
 	@$(STAGE) test-jdbc scripts/test-drivers-jdbc $(TARGET)/jdbc $(TARGET)/release/ciphertoll-proxy
 	@$(STAGE) test-alerts scripts/test-alerts $(TARGET)/release/ciphertoll-proxy
-	@$(STAGE) test-console scripts/test-console $(TARGET)/console $(TARGET)/release/ciphertoll-proxy $(CARGO)
+	@$(STAGE) test-console scripts/test-console $(TARGET)/console $(TARGET)/release/ciphertoll-proxy
 	@$(STAGE) test-kubernetes scripts/test-kubernetes $(TARGET)/kubernetes $(TARGET) $(CARGO)
 	@$(STAGE) fuzz $(WITH) scripts/fuzz-smoke 60
 	@$(STAGE) book $(MAKE) --no-print-directory book

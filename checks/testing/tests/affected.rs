@@ -9,11 +9,15 @@ use std::process::Command;
 
 use tempfile::TempDir;
 
-const STAGES: [&str; 12] = [
+const STAGES: [&str; 16] = [
     "doc",
     "fuzz",
     "test-tshark",
+    "test-observe-podman",
     "test-alerts",
+    "test-console",
+    "test-tokens",
+    "test-observe-circle",
     "test-go",
     "test-sqlalchemy",
     "test-php",
@@ -74,6 +78,10 @@ fn stages_run_if_a_changed_path_affects_them() {
     assert_eq!(ran("sidecar/proxy/src/main.rs"), of_sidecar);
     assert_eq!(ran("checks/fuzz/targets/src/scram.rs"), ["doc", "fuzz"]);
     assert_eq!(ran("measure/link/src/blocks.rs"), ["doc", "test-tshark"]);
+    assert_eq!(ran("measure/host/src/sockets.rs"), ["doc", "test-observe-podman"]);
+    assert_eq!(ran("scripts/test-console"), ["test-console"]);
+    assert_eq!(ran("scripts/test-tokens"), ["test-tokens"]);
+    assert_eq!(ran("scripts/test-observe-circle"), ["test-observe-circle"]);
 }
 
 #[test]

@@ -98,7 +98,7 @@ pub trait Protocol: Clone + Send + 'static {
 
     fn handshake(&mut self, auth: ClientAuth) -> Self::Handshake;
 
-    /// For a client that changes its user during this session, see [`Goodbye::ChangeUser`]; `None` if it cannot.
+    /// For a client that changes its user during this session, see [`Goodbye::ChangeUser`](ciphertoll_wire::relay::Goodbye::ChangeUser); `None` if it cannot.
     fn change_user_handshake(&self, _session: &Self::Session) -> Option<Self::Handshake> {
         None
     }

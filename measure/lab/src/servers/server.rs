@@ -56,9 +56,9 @@ pub struct Server {
     description: ServerDescription,
     unmet_settings: Vec<String>,
     accounts: Vec<String>,
-    /// Last: it owns the scratch directory of the other fields.
     /// The access rules that the server reads at each start.
     access: Option<PathBuf>,
+    /// Last: it owns the scratch directory of the other fields.
     plan: LaunchPlan,
 }
 

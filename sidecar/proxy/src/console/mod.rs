@@ -1,7 +1,7 @@
 //! The console: PgBouncer's commands, by the names and in the columns of PgBouncer 1.25. `docs/sidecar/console.md` has the
 //! values.
 //!
-//! - [`command`] parses a text, [`execute`] carries it out by a [`ControlHandle`](crate::engine::ControlHandle), [`show`]
+//! - [`command`] parses a text, [`execute`] carries it out by a [`ControlHandle`], [`show`]
 //!   and [`stats`] make the [tables](table).
 //! - [`session`] serves clients of the database `pgbouncer`, which workers hand over by the
 //!   [link](crate::console_link); [`request`] serves `POST /console` of the admin address.

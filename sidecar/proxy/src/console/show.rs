@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
+use std::num::NonZeroUsize;
 use std::time::Instant;
 
 use ciphertoll_net::Peer;
@@ -224,7 +225,7 @@ impl Snapshot {
     }
 
     fn server_row(&self, server: &ServerView, state: &str) -> Vec<super::table::Cell> {
-        let (host, port) = self.facts.server();
+        let (host, port) = self.facts.host(server.host).unzip();
         let opened = wall_time(self.now, server.opened);
         row![
             "S",
@@ -233,7 +234,7 @@ impl Snapshot {
             "none",
             state,
             host,
-            u32::from(port),
+            port.map(u32::from),
             Option::<&str>::None,
             Option::<u32>::None,
             opened.clone(),
@@ -285,7 +286,7 @@ impl Snapshot {
 
     /// Configured databases, and all others that clients have named or operators have changed.
     fn database_names(&self) -> BTreeSet<&str> {
-        let of_users = self.facts.users.iter().map(|(user, database)| database.as_deref().unwrap_or(user));
+        let of_users = self.facts.users.iter().map(|(_, database)| database.as_str());
         let of_clients = self
             .clients
             .iter()
@@ -296,6 +297,14 @@ impl Snapshot {
         of_users.chain(of_clients).chain(of_servers).chain(changed.map(String::as_str)).collect()
     }
 
+    /// Configured users, and all others that have clients or server connections.
+    fn user_names(&self) -> BTreeSet<&str> {
+        let configured = self.facts.users.iter().map(|(user, _)| user.as_str());
+        let logins = self.clients.iter().filter_map(|client| client.login.as_ref());
+        let of_servers = self.servers.iter().map(|server| server.user.as_str());
+        configured.chain(logins.map(|(user, _)| user.as_str())).chain(of_servers).collect()
+    }
+
     pub(super) fn databases(&self) -> ConsoleTable {
         let mut table = ConsoleTable::new(
             "ssissiiiissiiiiii",
@@ -304,13 +313,13 @@ impl Snapshot {
              current_client_connections paused disabled",
         );
         let limits = &self.facts.limits;
-        let (host, port) = self.facts.server();
         let (none, zero) = (Option::<&str>::None, 0_u32);
+        // Several hosts may have several ports, which the column `port` cannot show.
+        let (host, port) = self.facts.host(None).unwrap_or_else(|| (self.facts.hosts_label(), 0));
         for name in self.database_names() {
             let servers = self.servers.iter().filter(|server| server.database == name).count();
             let is_its = |client: &&ClientView| client.login.as_ref().is_some_and(|(_, of)| of == name);
-            let is_default =
-                self.facts.users.iter().any(|(user, database)| database.as_deref().unwrap_or(user) == name);
+            let own = limits.groups.databases.get(name).copied().unwrap_or_default();
             table.push(row![
                 name,
                 host.as_str(),
@@ -318,14 +327,14 @@ impl Snapshot {
                 name,
                 none,
                 limits.server_connections,
-                if is_default { limits.warm } else { 0 },
+                self.facts.warm(name),
                 zero,
                 limits.age.as_secs(),
                 none,
-                none,
-                zero,
+                self.facts.load_balance(),
+                limit_or_zero(own.connections),
                 servers,
-                zero,
+                limit_or_zero(own.clients),
                 self.clients.iter().filter(is_its).count(),
                 self.operations.is_paused(name),
                 self.operations.is_disabled(name),
@@ -359,11 +368,20 @@ impl Snapshot {
             "name pool_size reserve_pool_size pool_mode max_user_connections current_connections \
              max_user_client_connections current_client_connections",
         );
-        for (name, _) in &self.facts.users {
-            let servers = self.servers.iter().filter(|server| server.user == *name).count();
+        for name in self.user_names() {
+            let servers = self.servers.iter().filter(|server| server.user == name).count();
             let is_its = |client: &&ClientView| client.login.as_ref().is_some_and(|(user, _)| user == name);
-            let clients = self.clients.iter().filter(is_its).count();
-            table.push(row![name.as_str(), "", "", Option::<&str>::None, 0_u32, servers, 0_u32, clients]);
+            let own = self.facts.limits.groups.users.get(name).copied().unwrap_or_default();
+            table.push(row![
+                name,
+                "",
+                "",
+                Option::<&str>::None,
+                limit_or_zero(own.connections),
+                servers,
+                limit_or_zero(own.clients),
+                self.clients.iter().filter(is_its).count(),
+            ]);
         }
         table.push(row![CONSOLE, "", "", Option::<&str>::None, 0_u32, 0_u32, 0_u32, self.sessions.len()]);
         table
@@ -374,7 +392,7 @@ impl Snapshot {
         let mut table = ConsoleTable::new("si", "list items");
         for (list, items) in [
             ("databases", self.database_names().len() + 1),
-            ("users", self.facts.users.len() + 1),
+            ("users", self.user_names().len() + 1),
             ("peers", 0),
             ("pools", self.pool_counts().len() + 1),
             ("peer_pools", 0),
@@ -401,26 +419,29 @@ impl Snapshot {
              scram_client_key scram_server_key",
         );
         let none = Option::<&str>::None;
-        let mut push =
-            |task: &str, user: Option<&str>, database: Option<&str>, address: String, port: u16| {
-                table.push(row![
-                    none,
-                    task,
-                    user,
-                    database,
-                    address,
-                    u32::from(port),
-                    none,
-                    none,
-                    none,
-                    none,
-                    none,
-                    none,
-                    none,
-                    none,
-                    none,
-                ]);
-            };
+        let mut push = |task: &str,
+                        user: Option<&str>,
+                        database: Option<&str>,
+                        address: Option<String>,
+                        port: Option<u16>| {
+            table.push(row![
+                none,
+                task,
+                user,
+                database,
+                address,
+                port.map(u32::from),
+                none,
+                none,
+                none,
+                none,
+                none,
+                none,
+                none,
+                none,
+                none,
+            ]);
+        };
         for client in &self.clients {
             let login = client.login.as_ref();
             let (address, port) = match client.peer {
@@ -428,11 +449,11 @@ impl Snapshot {
                 _ => ("unix".to_owned(), self.facts.port()),
             };
             let (user, database) = login.map(|(user, database)| (user.as_str(), database.as_str())).unzip();
-            push("client", user, database, address, port);
+            push("client", user, database, Some(address), Some(port));
         }
-        let (host, port) = self.facts.server();
         for server in &self.servers {
-            push("server", Some(&server.user), Some(&server.database), host.clone(), port);
+            let (host, port) = self.facts.host(server.host).unzip();
+            push("server", Some(&server.user), Some(&server.database), host, port);
         }
         table
     }
@@ -440,6 +461,11 @@ impl Snapshot {
     fn waited_us(&self, client: &ClientView) -> u64 {
         self.now.saturating_duration_since(client.since).as_micros() as u64
     }
+}
+
+/// As PgBouncer shows a limit: zero if there is none.
+fn limit_or_zero(limit: Option<NonZeroUsize>) -> usize {
+    limit.map_or(0, NonZeroUsize::get)
 }
 
 pub(super) fn config(facts: &Facts) -> ConsoleTable {

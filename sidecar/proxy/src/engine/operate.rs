@@ -264,6 +264,7 @@ impl<P: Protocol> Worker<P> {
             Some(ServerView {
                 number: server.number,
                 index: id.index,
+                host: server.link.as_ref().and_then(|link| link.host),
                 user: server.key.user().to_owned(),
                 database: server.key.database().to_owned(),
                 state,

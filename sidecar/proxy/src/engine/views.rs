@@ -49,6 +49,8 @@ pub(crate) struct ServerView {
     pub(crate) number: u32,
     /// As in the log.
     pub(crate) index: usize,
+    /// Index of its host; `None` without a choice of hosts, and until one is chosen.
+    pub(crate) host: Option<usize>,
     pub(crate) user: String,
     pub(crate) database: String,
     pub(crate) state: ServerState,

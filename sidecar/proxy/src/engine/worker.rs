@@ -46,7 +46,7 @@ pub(crate) struct Worker<P: Protocol> {
     pub(super) signals: Option<Channel>,
     /// Only on the first worker, in the order of [`SignalTask::ALL`].
     pub(super) signal_tasks: [Option<TaskThread>; SignalTask::ALL.len()],
-    /// Only on the first worker, see [`super::Workers::on_tick`].
+    /// Only on the first worker, see [`super::ServerWorkers::on_tick`].
     pub(super) ticker: Option<Ticker>,
 }
 

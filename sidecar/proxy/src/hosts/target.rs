@@ -42,6 +42,15 @@ pub enum LoadBalance {
     Random,
 }
 
+impl LoadBalance {
+    pub fn label(self) -> &'static str {
+        match self {
+            Self::Disable => "disable",
+            Self::Random => "random",
+        }
+    }
+}
+
 impl RoleKind {
     pub fn label(self) -> &'static str {
         match self {

@@ -14,7 +14,7 @@ pub(super) enum Fate {
 use Fate::{Lost, Translated, Unneeded};
 
 const LOGS: &str = "the log goes to stderr, for journald or the container's runtime";
-const TCP: &str = "the proxy sets no options of TCP; keepalive of the kernel applies";
+const TCP: &str = "the kernel's settings apply; with several hosts or a role, health-time sets keepalive";
 const AUTH_QUERY: &str = "there is one auth-user for all databases";
 const CIPHERS: &str = "TLS 1.2 and 1.3 with the library's modern ciphers";
 const BUFFERS: &str = "buffers have a fixed size";

@@ -469,8 +469,7 @@ impl Translation<'_> {
             self.note(NoteKind::Lost, "auth_query", "it needs auth_user");
             return None;
         }
-        let reason =
-            "check it: it runs with an empty search_path, and must return the name and a SCRAM secret";
+        let reason = "check it: it runs with the search_path pg_catalog, pg_temp, and must return the name and a SCRAM secret";
         self.note(NoteKind::ToDo, "auth_query", reason);
         Some(query)
     }

@@ -23,7 +23,7 @@ const LONG: Duration = Duration::from_mins(1);
 #[test]
 fn servers_say_what_they_accept() {
     if !geteuid().is_root() {
-        return ciphertoll_testing::not_for_all("only root may capture packets");
+        return ciphertoll_testing::missing("only root may capture packets");
     }
     let cases = [(Engine::Postgres, "tls1.3-p256", "p256"), (Engine::MariaDb, "tls1.3-rsa2048", "rsa2048")];
     for (engine, path, key) in cases {
@@ -50,7 +50,7 @@ fn servers_say_what_they_accept() {
 #[test]
 fn the_process_that_asks_has_no_rights_and_ends_with_the_observer() {
     if !geteuid().is_root() {
-        return ciphertoll_testing::not_for_all("only root may capture packets");
+        return ciphertoll_testing::missing("only root may capture packets");
     }
     let lab = Lab::start(Engine::Postgres, "postgres", "plain", &[]);
     let mut observer = lab.observe_with(&["--probe"]);
@@ -76,7 +76,7 @@ fn the_process_that_asks_has_no_rights_and_ends_with_the_observer() {
 #[test]
 fn a_second_interrupt_ends_the_probe_and_what_was_seen_is_printed() {
     if !geteuid().is_root() {
-        return ciphertoll_testing::not_for_all("only root may capture packets");
+        return ciphertoll_testing::missing("only root may capture packets");
     }
     let place = tempfile::tempdir().expect("a directory");
     let server = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port");

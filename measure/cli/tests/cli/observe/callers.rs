@@ -6,7 +6,7 @@ use std::path::Path;
 use std::process::Command;
 
 use ciphertoll_model::Engine;
-use ciphertoll_testing::not_for_all;
+use ciphertoll_testing::missing;
 use tempfile::TempDir;
 
 use super::capture;
@@ -48,7 +48,7 @@ fn records(runs: &Path) -> Vec<std::path::PathBuf> {
 #[test]
 fn what_sudo_makes_in_a_directory_of_the_caller_is_the_callers() {
     if !is_root() {
-        return not_for_all("only root may give files away");
+        return missing("only root may give files away");
     }
     for user in [CALLER, ROOT] {
         let place = directory_of(user);
@@ -72,7 +72,7 @@ fn what_sudo_makes_in_a_directory_of_the_caller_is_the_callers() {
 #[test]
 fn what_a_link_of_the_caller_leads_to_stays_roots() {
     if !is_root() {
-        return not_for_all("only root may give files away");
+        return missing("only root may give files away");
     }
     let (place, elsewhere) = (directory_of(CALLER), directory_of(ROOT));
     let (runs, file) = (elsewhere.path().join("runs"), elsewhere.path().join("file"));
@@ -91,7 +91,7 @@ fn what_a_link_of_the_caller_leads_to_stays_roots() {
 #[test]
 fn records_that_stayed_empty_are_removed_also_from_a_directory_of_the_caller() {
     if !is_root() {
-        return not_for_all("only root may give files away");
+        return missing("only root may give files away");
     }
     let place = directory_of(CALLER);
     let trace = capture();
@@ -112,7 +112,7 @@ fn a_run_by_sudo_leaves_nothing_of_roots_in_a_directory_of_the_caller() {
     // The user exists.
     const NOBODY: u32 = 65_534;
     if !is_root() {
-        return not_for_all("only root may give files away");
+        return missing("only root may give files away");
     }
     if !crate::url::real_server(Engine::MariaDb) {
         return;

@@ -7,7 +7,7 @@ use std::os::fd::{AsRawFd as _, OwnedFd};
 use ciphertoll_model::Engine;
 use ciphertoll_net::blocking::Client;
 use ciphertoll_net::{Dialer, SourceAddresses};
-use ciphertoll_testing::not_for_all;
+use ciphertoll_testing::missing;
 use ciphertoll_wire::tls::{NamedGroup, ProbeHello};
 use nix::sys::socket::{
     AddressFamily, MsgFlags, SockFlag, SockProtocol, SockType, SockaddrIn, sendto, socket,
@@ -163,7 +163,7 @@ fn observed(lab: &Lab, count: u32, flood: Flood) -> (u64, Value) {
 #[test]
 fn a_flood_leaves_real_connections_counted_and_memory_bounded() {
     if !is_root() {
-        return not_for_all("only root may capture packets");
+        return missing("only root may capture packets");
     }
     if !crate::url::real_server(Engine::Postgres) {
         return;

@@ -5,11 +5,18 @@ use super::*;
 use crate::config::Config;
 use crate::console::table::Cell;
 
+const URL: &str = "postgres://app@db.example:5433/shop?sslmode=disable";
+
 fn facts() -> Facts {
-    let text = "listen = [\"unix:/run/x/.s.PGSQL.6433\", \"tcp:127.0.0.1:6432\"]\nadmin = \"unix:/run/x/admin\"\n\
-                server = \"postgres://app@db.example:5433/shop?sslmode=disable\"\n\
-                [console]\nadmin-users = [\"app\"]\n[[user]]\nname = \"reports\"\n";
-    let resolved = Config::from_toml(text).unwrap().resolve().unwrap();
+    facts_of(URL, "")
+}
+
+fn facts_of(url: &str, more: &str) -> Facts {
+    let text = format!(
+        "listen = [\"unix:/run/x/.s.PGSQL.6433\", \"tcp:127.0.0.1:6432\"]\nadmin = \"unix:/run/x/admin\"\n\
+                server = \"{url}\"\n[console]\nadmin-users = [\"app\"]\n[[user]]\nname = \"reports\"\n{more}"
+    );
+    let resolved = Config::from_toml(&text).unwrap().resolve().unwrap();
     Facts::of(&resolved.settings, resolved.log)
 }
 
@@ -32,6 +39,7 @@ fn server(number: u32, state: ServerState, now: Instant) -> ServerView {
     ServerView {
         number,
         index: number as usize,
+        host: None,
         user: "app".to_owned(),
         database: "shop".to_owned(),
         state,
@@ -126,6 +134,50 @@ fn databases_are_those_of_the_settings_of_clients_and_of_operators() {
         ("db.example".into(), Cell::Number(5433))
     );
     assert_eq!(value(&table, 1, "current_connections"), Cell::Number(4));
+}
+
+#[test]
+fn limits_of_users_and_databases_are_shown_as_pgbouncers() {
+    let limits = "pool-size = 3\nmax-clients = 5\n[[database]]\nname = \"shop\"\npool-size = 4\n\
+                  min-pool-size = 2\nmax-clients = 6\n[limits]\nquery-time = \"1500ms\"\n";
+    let facts = Arc::new(facts_of(URL, limits));
+    let shown = Snapshot { facts: facts.clone(), ..snapshot() };
+    let (databases, users) = (shown.databases(), shown.users());
+    let row = |table: &ConsoleTable, name: &str| {
+        (0..table.rows.len()).find(|row| value(table, *row, "name") == name.into()).unwrap()
+    };
+    let (shop, reports, app) = (row(&databases, "shop"), row(&users, "reports"), row(&users, "app"));
+    for (table, row, column, expected) in [
+        (&databases, shop, "max_connections", 4),
+        (&databases, shop, "min_pool_size", 2),
+        (&databases, shop, "max_client_connections", 6),
+        (&users, reports, "max_user_connections", 3),
+        (&users, reports, "max_user_client_connections", 5),
+        (&users, app, "max_user_connections", 0),
+    ] {
+        assert_eq!(value(table, row, column), Cell::Number(expected), "{column}");
+    }
+    let table = config(&facts);
+    let query = (0..table.rows.len()).find(|row| value(&table, *row, "key") == "query_timeout".into());
+    assert_eq!(value(&table, query.unwrap(), "value"), "1.5".into());
+}
+
+#[test]
+fn a_connection_is_shown_with_the_host_that_it_is_to() {
+    let facts = facts_of("postgres://app@one:1,two:2/shop?sslmode=disable&load_balance_hosts=random", "");
+    let now = Instant::now();
+    let to = |number, host| ServerView { host, ..server(number, ServerState::Idle, now) };
+    let servers = vec![to(1, Some(1)), to(2, Some(0)), to(3, None)];
+    let shown = Snapshot { facts: Arc::new(facts), servers, ..snapshot() };
+    let table = shown.servers();
+    let places: Vec<_> = (0..3).map(|row| (value(&table, row, "addr"), value(&table, row, "port"))).collect();
+    assert_eq!(
+        places,
+        [("two".into(), Cell::Number(2)), ("one".into(), Cell::Number(1)), (Cell::Null, Cell::Null)]
+    );
+    let table = shown.databases();
+    assert_eq!(value(&table, 0, "host"), "one:1,two:2".into());
+    assert_eq!(value(&table, 0, "load_balance_hosts"), "random".into());
 }
 
 #[test]
