@@ -93,7 +93,7 @@ fn the_shipped_examples_are_imported() {
     let directory = tempfile::tempdir().expect("a directory");
     for (file, list) in files {
         imports(&file, &list);
-        // With all that is commented out. A line that only shows where a value would be is left out.
+        // All commented-out settings are included, except lines that only show where a value would be.
         let all = fs::read_to_string(&file).expect("it is readable");
         let is_example = |line: &&str| !line.contains('<') && !line.contains("%include");
         let uncommented = all.lines().filter(is_example).map(|line| match line.strip_prefix(';') {
