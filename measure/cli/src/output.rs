@@ -43,7 +43,7 @@ impl OutputFile {
         let file = match made {
             Ok(file) => {
                 if let Some(caller) = Caller::owning_parent(path) {
-                    // Best effort: a file of root's is better than none.
+                    // Best effort: a file that root owns is better than none.
                     let _ = caller.give(&file);
                 }
                 Ok(file)

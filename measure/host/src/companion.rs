@@ -74,7 +74,7 @@ fn read_all(mut from: impl Read + AsFd, most: usize, limit: Duration) -> io::Res
 
 /// Waits until something, or the end, can be read. A signal ends the wait with an error.
 pub(crate) fn is_readable(from: &impl AsFd, most: Duration) -> io::Result<bool> {
-    // A part of a millisecond would be none.
+    // A fraction of a millisecond would be rounded down to zero.
     let timeout =
         PollTimeout::try_from(most.saturating_add(Duration::from_millis(1))).unwrap_or(PollTimeout::MAX);
     Ok(poll(&mut [PollFd::new(from.as_fd(), PollFlags::POLLIN)], timeout)? > 0)

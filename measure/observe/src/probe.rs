@@ -119,7 +119,7 @@ impl Question {
     }
 }
 
-/// The time for so many servers, of which some are asked at a time.
+/// The time limit for this number of servers; `WORKERS` of them are asked at a time.
 fn limit_for(servers: usize) -> Duration {
     LIMITS_PER_SERVER.end().saturating_mul(u32::try_from(servers.div_ceil(WORKERS)).unwrap_or(u32::MAX))
 }
@@ -150,7 +150,7 @@ fn in_parallel<T: Send + 'static, R: Send + 'static>(
             for one in part {
                 let is_over = work(one).is_some_and(|result| sender.send(result).is_err());
                 if is_over || end.is_some_and(|end| Instant::now() >= end) {
-                    // Nobody waits any more.
+                    // The receiver no longer waits.
                     break;
                 }
             }
@@ -161,8 +161,8 @@ fn in_parallel<T: Send + 'static, R: Send + 'static>(
     std::iter::from_fn(|| results.recv_timeout(left()).ok()).collect()
 }
 
-/// The host name of an address, if it has one that belongs to it, by the system's resolver: whoever owns an address may give it any
-/// name, but not the name this address.
+/// The host name of an address by the system's resolver, if the name also resolves to the address: the owner
+/// of an address may give it any name, but cannot give the name this address.
 fn name_of(address: IpAddr) -> Option<String> {
     let name = dns_lookup::lookup_addr(&address).ok()?;
     let has_it = || dns_lookup::lookup_host(&name).is_ok_and(|mut found| found.any(|found| found == address));

@@ -27,13 +27,13 @@ const NS_PER_KEPT: u64 = 1_000;
 const MIN_RATE_CONNECTS: u64 = 5;
 /// Pairs of a client and a server that are told apart. Connections of others are counted, and no more.
 const MAX_PAIRS: usize = 10_000;
-/// In all pairs, kinds of encryption that are told apart: clients may offer any groups, and servers show any certificate. Others
-/// are counted without details.
+/// Kinds of encryption that are told apart in all pairs: clients may offer any groups, and servers show any
+/// certificate. Further kinds are counted without details.
 const MAX_KINDS: usize = 20_000;
 /// In a pair, kinds of encryption, methods of logins and reasons of failures that are told apart: peers may name any.
 const MAX_PER_PAIR: usize = 100;
 const OTHER: &str = "other";
-/// So many connections are not counted between two searches for pairs that may give way.
+/// The number of uncounted connections between two searches for pairs that may give way.
 const SEARCH_INTERVAL: u64 = 1_000;
 /// What the client does between the phases of a connect.
 const CLIENT: &str = "client";
@@ -50,7 +50,7 @@ type Times = Distribution<8>;
 pub(crate) struct Tally {
     pairs: BTreeMap<(IpAddr, SocketAddr), PairTally>,
     uncounted: u64,
-    /// From so many on, pairs that may give way are looked for again.
+    /// The number of uncounted connections at which the next search for pairs that may give way begins.
     next_search: u64,
     kinds: usize,
     name_room: NameRoom,
@@ -122,7 +122,7 @@ impl Tally {
         pair.connections.sessions += u64::from(is_session(connection));
     }
 
-    /// Pairs of which nothing is known but connections that could not be used give way: most are of a flood.
+    /// Pairs give way if only unusable connections of them are known: most of them come from a flood.
     fn make_room(&mut self) {
         if self.uncounted < self.next_search {
             return;

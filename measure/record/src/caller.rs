@@ -1,4 +1,5 @@
-//! Who called `sudo`: what root makes in a directory of theirs is theirs, so that they can change and remove it.
+//! The user who called `sudo`: what root creates in a directory of this user belongs to the user, who can
+//! then change and remove it.
 
 use std::fs::{self, File, OpenOptions};
 use std::io;
@@ -19,7 +20,7 @@ pub struct Caller {
 }
 
 impl Caller {
-    /// If this process is root by `sudo`, and the directory is the caller's.
+    /// The caller, if this process is root by `sudo` and the caller owns the directory.
     pub fn owning(directory: &Path) -> Option<Self> {
         let id = |name: &str| std::env::var(name).ok()?.parse::<u32>().ok();
         let caller = Self { uid: id("SUDO_UID")?, gid: id("SUDO_GID")? };
@@ -28,19 +29,19 @@ impl Caller {
             .then_some(caller)
     }
 
-    /// The same of the directory that this file or directory is in.
+    /// The same for the directory that this file or directory is in.
     pub fn owning_parent(of: &Path) -> Option<Self> {
         let parent = of.parent().filter(|parent| !parent.as_os_str().is_empty());
         Self::owning(parent.unwrap_or(Path::new(".")))
     }
 
-    /// Makes a file or an empty directory theirs that this process has made.
+    /// Gives the caller a file or an empty directory that this process has created.
     pub fn give(self, made: &File) -> io::Result<()> {
         fchown(made, Some(self.uid), Some(self.gid))
     }
 
-    /// Makes a directory theirs that this process has made, and all that it has put there. Until then, they could not change it:
-    /// there is no link in it that is not ours.
+    /// Gives the caller a directory that this process has created, and everything that this process has put
+    /// there. Until then the caller could not change it, so all links in it are from this process.
     pub(crate) fn give_all(self, directory: &File) -> io::Result<()> {
         let owner = (Some(rustix::fs::Uid::from_raw(self.uid)), Some(rustix::fs::Gid::from_raw(self.gid)));
         for entry in Dir::read_from(directory)? {
@@ -67,7 +68,7 @@ impl Caller {
         self.give(directory)
     }
 
-    /// Does something with their rights to files. To be called before another thread starts.
+    /// Does work with the caller's rights to files. Must be called before another thread starts.
     pub(crate) fn act<T>(self, work: impl FnOnce() -> T) -> io::Result<T> {
         let own = (geteuid(), getegid());
         setegid(Gid::from_raw(self.gid))?;
@@ -78,7 +79,7 @@ impl Caller {
     }
 }
 
-/// Makes a directory, and those that it is in. Each is the caller's if it is made in one of theirs.
+/// Creates a directory and its missing parents. Each belongs to the caller if its parent does.
 pub(crate) fn make_directories(path: &Path) -> io::Result<()> {
     let is_missing = |path: &&Path| !path.as_os_str().is_empty() && fs::symlink_metadata(path).is_err();
     let missing: Vec<&Path> = path.ancestors().take_while(is_missing).collect();
@@ -93,15 +94,15 @@ pub(crate) fn make_directories(path: &Path) -> io::Result<()> {
     fs::create_dir_all(path)
 }
 
-/// A directory that has just been made. Another one that its owner has put in its place is not touched, unless it is an empty one of
-/// root's.
+/// Gives the caller a directory that has just been created. If the owner of its parent has replaced it, the
+/// replacement is not touched, unless it is empty and belongs to root.
 fn give_empty(path: &Path) {
     let Some(caller) = Caller::owning_parent(path) else { return };
     if let Ok(directory) = open_own_directory(path)
         && fs::read_dir(format!("/proc/self/fd/{}", directory.as_raw_fd()))
             .is_ok_and(|mut all| all.next().is_none())
     {
-        // Best effort: a directory of root's is better than none.
+        // Best effort: a directory that root owns is better than none.
         let _ = caller.give(&directory);
     }
 }

@@ -30,7 +30,8 @@ pub struct RunDirectory {
     path: PathBuf,
     events: Lines,
     _lock: Flock<File>,
-    /// Whose the directory is when the run has ended. Until then, it has to be ours: files in it are opened by their names.
+    /// The user who owns the directory when the run has ended. Until then this process must own it, because
+    /// files in it are opened by name.
     heir: Option<(Caller, File)>,
 }
 

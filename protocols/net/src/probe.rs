@@ -29,14 +29,14 @@ const TLS_1_3: u16 = 0x0304;
 /// The groups of TLS 1.3 that are asked for: post-quantum ones first.
 const GROUPS: [u16; 12] =
     [0x11ec, 0x11eb, 0x11ed, 0x0202, 0x0201, 0x0200, 0x001d, 0x0017, 0x0018, 0x0019, 0x001e, 0x0100];
-/// Second tries of one probe, for servers that end connections for reasons of their own.
+/// Second tries of one probe, for servers that end connections for reasons unrelated to the hello.
 const RETRIES: usize = 3;
 /// Before a second try.
 const PAUSE: Duration = Duration::from_millis(250);
-/// A probe takes so many round trips, and a server's time, if the server accepts much.
+/// The round trips of a probe of a server that accepts much; the server's own time is extra.
 const ROUND_TRIPS: u32 = 80;
 /// The most connections that [`probe`] makes: for each group and one more, each older version and one more, weak suites and the
-/// certificates; for each second try that one, and one to see whether the server still answers.
+/// certificates; for each second try the retry itself, and one to see whether the server still answers.
 pub const MAX_PROBE_CONNECTIONS: usize = GROUPS.len() + 1 + 4 + 1 + 1 + 2 * RETRIES;
 /// Of what a server sends before TLS. MySQL's greeting has less than 200 bytes.
 const MAX_OPENING_BYTES: usize = 4 << 10;
@@ -73,9 +73,9 @@ pub struct AcceptedTls {
     /// The certificate chain as the server sends it, DER, its own first. Empty if this machine's OpenSSL cannot complete a
     /// handshake with it.
     pub chain: Vec<Vec<u8>>,
-    /// What could not be found out, or not all of it: what is missing there need not be refused.
+    /// The parts that could not be found out, or not fully: the server may accept what is missing there.
     pub unknown: Vec<ProbePart>,
-    /// Why, for the first of these.
+    /// The reason for the first of these parts.
     pub reason: Option<String>,
 }
 
@@ -90,7 +90,7 @@ pub enum ProbePart {
 }
 
 impl ProbePart {
-    /// In the order in which they are asked for: those first that take few connections.
+    /// In the order in which they are asked for: parts that take few connections first.
     const ALL: [Self; 4] = [Self::Certificates, Self::OlderVersions, Self::WeakSuites, Self::Groups];
 }
 
@@ -137,7 +137,7 @@ struct Probe<'a> {
 /// A chain of certificates, and the version and the suite of the handshake that showed it.
 type Shown = (Vec<Vec<u8>>, Option<(u16, u16)>);
 
-/// What came of one connection.
+/// The result of one connection.
 enum Attempt<T> {
     Accepted(T),
     /// The server said so.

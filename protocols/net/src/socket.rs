@@ -136,7 +136,8 @@ pub(crate) fn limit_waits(socket: &Socket, limit: Duration) -> Result<(), Error>
         .map_err(Error::socket("cannot limit how long the socket waits"))
 }
 
-/// Keepalive probes find a peer that has vanished while nothing is sent, the user timeout one that acknowledges nothing.
+/// Keepalive probes find a peer that has vanished while nothing is sent; the user timeout finds a peer that
+/// acknowledges nothing.
 pub(crate) fn limit_silence(socket: &Socket, limit: Duration) -> Result<(), Error> {
     const PROBES: u32 = 2;
     let part = (limit / (PROBES + 1)).max(Duration::from_secs(1));

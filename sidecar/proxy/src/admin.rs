@@ -1,4 +1,5 @@
-//! Status and metrics over HTTP/1.1 on a separate thread, and commands of the console, each on another one.
+//! Status and metrics over HTTP/1.1 on a separate thread, and commands of the console, each on its own
+//! thread.
 
 use std::fs;
 use std::io::{self, Read, Write};
@@ -187,8 +188,8 @@ impl AdminServer {
 }
 
 impl AdminServer {
-    /// A command may wait: it gets a thread of its own, and the connection with it. On TCP, any process of the machine can
-    /// connect, and may only look.
+    /// A command may wait, so it gets its own thread, which also takes the connection. On TCP, any process of
+    /// the machine can connect; its commands are limited to `SHOW`.
     fn start_command(&mut self, id: Id, server: usize, text: String, format: ResponseFormat) {
         let Some(HttpConnection { mut channel, .. }) = self.connections.remove(id) else { return };
         let role = match self.configured {
@@ -239,7 +240,7 @@ fn read_request(channel: &mut Channel) -> Result<Option<Result<HttpRequest, Http
     }
 }
 
-/// The index of the server that a command names, or of the only one.
+/// The index of the server that a command names, or of the only server.
 fn server_of_command(servers: &[RunningServer], name: Option<&str>) -> Result<usize, HttpResponse> {
     let names = || servers.iter().filter_map(|server| server.name.as_ref()).map(ServerName::as_str);
     let found = match name {
@@ -256,7 +257,7 @@ fn server_of_command(servers: &[RunningServer], name: Option<&str>) -> Result<us
     })
 }
 
-/// The servers that answer: as the proxy stops, the workers of some end before those of others.
+/// The servers that answer: while the proxy stops, some servers' workers have already ended.
 fn statuses(servers: &[RunningServer]) -> Result<Vec<(&RunningServer, Status)>, NoAnswer> {
     let all = servers.iter().filter_map(|server| Some((server, server.status().ok()?)));
     let all: Vec<_> = all.collect();
@@ -326,7 +327,7 @@ pub fn read_status(address: &ListenAddress) -> Result<ProxyStatus, StatusError> 
 }
 
 /// Carries out a command of the console at this admin address, however long it takes. Returns its output.
-/// `server` is the name of one of several.
+/// `server` names the server if the process has several.
 pub fn run_command(
     address: &ListenAddress,
     server: Option<&str>,

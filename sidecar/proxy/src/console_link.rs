@@ -1,5 +1,5 @@
-//! What connects the workers with the console, whose commands run on threads of their own: where clients of the console go,
-//! what its commands have decided, and how those that wait learn that something has changed.
+//! The link between the workers and the console, whose commands run on separate threads: where clients of the
+//! console go, what its commands have decided, and how waiting commands learn that something has changed.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -14,9 +14,9 @@ use crate::operations::Operations;
 
 /// Sessions and requests at a time; further ones are refused.
 pub(crate) const MAX_SESSIONS: usize = 16;
-/// Those after which none begins that may only look.
+/// With this number in progress, no further session begins that may only use `SHOW`.
 const MAX_STATS_SESSIONS: usize = 10;
-/// A client of the console, whose connection belongs to no worker any more.
+/// A client of the console. Its connection no longer belongs to a worker.
 pub(crate) struct ConsoleClient {
     pub(crate) channel: Channel,
     pub(crate) user: String,
@@ -26,7 +26,7 @@ pub(crate) struct ConsoleClient {
     pub(crate) session: SessionGuard,
 }
 
-/// Opens a session of the console on a thread of its own.
+/// Opens a session of the console on a separate thread.
 type Door = Box<dyn Fn(ConsoleClient) + Send + Sync>;
 /// Reads the settings again; returns whether they are in force.
 type Reload = Box<dyn Fn() -> bool + Send + Sync>;
@@ -49,7 +49,7 @@ pub(crate) struct ConsoleLink {
 #[derive(Default)]
 pub(crate) struct Decided {
     pub(crate) operations: Arc<Operations>,
-    /// Another process has the sockets: this one's state would surprise.
+    /// Another process has the sockets, so a change of this process's state would surprise the operator.
     pub(crate) is_handed_over: bool,
 }
 
@@ -89,7 +89,7 @@ impl ConsoleLink {
     ) -> Option<SessionGuard> {
         let most = match role {
             Role::Admin => MAX_SESSIONS,
-            // Those who only look do not lock operators out.
+            // Users who may only use `SHOW` must not lock operators out.
             Role::Stats => MAX_STATS_SESSIONS,
         };
         let mut sessions = lock(&self.sessions);

@@ -30,7 +30,7 @@ pub(crate) enum Role {
 }
 
 impl ConsoleRules {
-    /// What this user, who has authenticated, may do.
+    /// What this authenticated user may do.
     pub(crate) fn role(&self, user: &str, peer: Peer) -> Option<Role> {
         let is_named = |users: &[String]| users.iter().any(|known| known == user);
         if is_named(&self.admin_users) || user == CONSOLE && self.trusts(peer) {

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::num::NonZeroUsize;
 
-/// The users and databases that have limits of their own, by name.
+/// The users and databases that have their own limits, by name.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct GroupLimits {
     pub users: BTreeMap<String, GroupLimit>,

@@ -47,13 +47,15 @@
 //!   `proxy::engine::exclusive`
 //! - replication connections: `proxy::postgres::replication`, `wire::postgres::relay::pass_through`; their keys, which no
 //!   other client has: `proxy::postgres::pool_key`
-//! - users whom the settings do not name: `proxy::postgres::auth_query` asks for their secrets,
-//!   `proxy::postgres::found_users` keeps the keys that clients have proven; a handshake that waits: `proxy::look_up`
+//! - users that the settings do not name: `proxy::postgres::auth_query` asks for their secrets,
+//!   `proxy::postgres::found_users` keeps the keys that clients have proven; a handshake that waits:
+//!   `proxy::look_up`
 //! - the upgrade of a running sidecar: `proxy::upgrade` (the running process), `proxy::inheritance` (the new one)
 //! - commands of operators (`PAUSE`, `SHOW POOLS`): the console is `proxy::console`, what the commands do to workers is
 //!   `proxy::engine::operate`, to the pool `proxy::pool::pause`; the state that they change: `proxy::operations`
-//! - the import of PgBouncer's settings: `proxy::import`; what becomes of each of them: `proxy::import::known`
-//! - passwords from commands: `proxy::credentials` runs them; who waits for one: `proxy::engine::credentials`
+//! - the import of PgBouncer's settings: `proxy::import`; how each of them is handled: `proxy::import::known`
+//! - passwords from commands: `proxy::credentials` runs them; connects that wait for one:
+//!   `proxy::engine::credentials`
 //! - certificates that are replaced on disk: `proxy::watch` notices, `proxy::reloader` applies
 //! - settings, status, metrics of the sidecar: `proxy::config`, `proxy::status`, `proxy::metrics`; then
 //!   `docs/sidecar/operations.md`

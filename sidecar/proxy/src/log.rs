@@ -19,12 +19,12 @@ const FLUSH_TIME_LIMIT: Duration = Duration::from_secs(2);
 pub struct Log {
     min_level: Level,
     format: Format,
-    /// The name of the server that the events are about, if there are several.
+    /// The name of the server that the events are about, if the process has several servers.
     server: Option<&'static str>,
 }
 
-/// The names of servers: as many as the settings have, however often these are read. A copy of a log is taken with each
-/// event, so it has no name of its own.
+/// The names of servers, each stored once however often the settings are read. A log is copied with each
+/// event, so it refers to a name here instead of owning one.
 static SERVERS: LazyLock<Mutex<HashSet<&'static str>>> = LazyLock::new(Mutex::default);
 
 impl Log {

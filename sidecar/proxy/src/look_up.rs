@@ -24,7 +24,7 @@ impl fmt::Debug for LookUp {
     }
 }
 
-/// Each is different.
+/// Unique for each look-up.
 impl PartialEq for LookUp {
     fn eq(&self, _: &Self) -> bool {
         false

@@ -183,7 +183,7 @@ pub(crate) fn render(servers: &[(&Metrics, &Status)]) -> String {
         text.server.clone_from(&status.name);
         write_server(&mut text, metrics, status);
     }
-    // Of the whole process.
+    // Metrics of the whole process.
     text.server = None;
     if let Some((_, status)) = servers.first() {
         text.family("build_info", "gauge", "Always 1.");
@@ -359,7 +359,7 @@ fn write_groups(text: &mut Exposition, status: &Status) {
     }
 }
 
-/// Of users whose password comes from a command.
+/// Metrics of users whose password comes from a command.
 fn write_passwords(text: &mut Exposition, status: &Status) {
     text.family("password_fetches_total", "counter", "Runs of a password-command by user and result.");
     for password in &status.passwords {
@@ -381,7 +381,7 @@ fn write_passwords(text: &mut Exposition, status: &Status) {
 
 type GroupValue = fn(&GroupStatus) -> Option<usize>;
 
-/// There are no samples of hosts if there is no choice of them.
+/// Writes samples of hosts only if there are several, if a role is needed, or if names are watched.
 fn write_hosts(text: &mut Exposition, status: &Status) {
     text.counter("failovers_total", "Changes from one host to another.", status.counts.failovers);
     text.family("host_info", "gauge", "Always 1: the role and the standing of each host.");

@@ -98,7 +98,7 @@ impl Operations {
         !self.disabled.is_empty() && self.disabled.contains(database)
     }
 
-    /// Why a connection of this database must be closed when no client uses it, if so.
+    /// Why a connection of this database must be closed when no client uses it; `None` if it need not.
     pub(crate) fn close_reason(&self, database: &str, opened_at: Instant) -> Option<&'static str> {
         if self.version == 0 {
             return None;

@@ -103,14 +103,14 @@ pub enum PoolAction<S> {
     Yield,
 }
 
-/// What has become of a released connection.
+/// What happened to a released connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Released<K, C> {
-    /// This client, which has waited, has it.
+    /// It was assigned to this client, which has waited.
     Assigned(C),
     Idle,
-    /// It must be closed, and one of this key, of another user, opened. The pool counts both as done. There may be room for
-    /// unserved clients of its own user or database.
+    /// It must be closed, and a connection of this key, which belongs to another user, must be opened. The
+    /// pool counts both as done. There may be room for unserved clients of its own user or database.
     Replaced(K),
 }
 
@@ -132,7 +132,7 @@ impl<K> KeyPool<K> {
         }
     }
 
-    /// Waiting clients for which no connection is reserved or being opened, and may be.
+    /// Waiting clients for which a connection may be opened, and none is reserved or being opened.
     fn unserved<C: WorkerBound>(&self, clients: &Lists<C, Instant>) -> usize {
         if self.is_paused {
             return 0;
@@ -533,7 +533,8 @@ impl<K: PoolKey, S: WorkerBound, C: WorkerBound> ConnectionPool<K, S, C> {
         pool.idle.remove(connections, server)
     }
 
-    /// The number of clients that wait and are not being served, if another client of this key would have to wait like them.
+    /// The number of waiting clients that are not being served; `None` if another client of this key would
+    /// not have to wait.
     pub fn queue_length(&self, key: &K) -> Option<usize> {
         if self.is_paused(key) {
             return Some(self.waiting);

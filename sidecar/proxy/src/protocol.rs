@@ -62,7 +62,7 @@ pub trait Protocol: Clone + Send + 'static {
     /// Prepares the protocol's part of the settings; hashes passwords that clients must prove to know.
     fn from_settings(settings: &Settings) -> Result<Self, StartError>;
 
-    /// Sets how connections are opened that are not the engine's.
+    /// Sets how connections are opened outside of the engine.
     fn connect_by(&mut self, _: Option<&Context>, _: Log) {}
 
     /// Replaces users, passwords and authentication rules. Running sessions are not affected.
@@ -143,8 +143,8 @@ pub trait Protocol: Clone + Send + 'static {
     /// The state of a connection that has just logged in; `None` if the server speaks another protocol.
     fn backend_state(&mut self, key: &Self::Key, info: ServerInfo) -> Option<Self::BackendState>;
 
-    /// A connection can be given to clients, whose logins may then be completed by what it has reported. One of a host
-    /// without the role that clients need teaches nothing.
+    /// A connection can be given to clients, whose logins may then be completed by what it has reported.
+    /// Nothing is learned from a connection to a host without the role that clients need.
     fn learn_from(&mut self, key: &Self::Key, backend: &mut Self::BackendState);
 
     /// Completes a client's login without a server connection if everything that the greeting needs is known;
@@ -453,7 +453,7 @@ pub enum HandshakeStep<W> {
     NeedInput,
     /// The client starts TLS, if it has not already. [`ProtocolHandshake::tls_established`] follows.
     StartTls,
-    /// The next step needs this to be done. It takes no input before.
+    /// This must be done before the next step. No input is taken until then.
     LookUp(LookUp),
     /// The client is authenticated. It has not been told so.
     Login(W),

@@ -1,5 +1,5 @@
-//! What is read again while the proxy runs, on threads of their own: settings and passwords on SIGHUP, certificates that were
-//! replaced on disk.
+//! What is read again on separate threads while the proxy runs: settings and passwords on SIGHUP,
+//! certificates that were replaced on disk.
 
 use std::fs::{Permissions, set_permissions};
 use std::os::unix::fs::PermissionsExt;
@@ -14,7 +14,7 @@ use crate::running::RunningServer;
 use crate::settings::{AllowedUids, ListenAddress, Settings};
 use crate::watch::{FileWatch, Look, Snapshot};
 
-/// Clones are the same. One reload takes place after the other, whoever asks for it.
+/// Clones share the state. Reloads run one after the other, whatever requests them.
 #[derive(Clone)]
 pub struct Reloader(Arc<Mutex<Reloads>>);
 
@@ -107,7 +107,8 @@ impl Reloads {
         for (server, (settings, log)) in self.servers.iter().zip(&settings) {
             prepared.push(server.running.control.prepare(settings, *log)?);
         }
-        // A server whose workers have ended, because the proxy stops, does not keep the others from their settings.
+        // If a server's workers have ended because the proxy stops, the other servers still get their
+        // settings.
         let applied: Vec<_> = prepared.into_iter().map(|apply| apply()).collect();
         for ((server, (settings, log)), files) in self.servers.iter_mut().zip(&settings).zip(files) {
             server.running.console.link().set_facts(Facts::of(settings, *log));

@@ -54,7 +54,7 @@ impl RunningServer {
     }
 }
 
-/// The worst state of the servers, and the names of those that are in it.
+/// The worst state of the servers, and the names of the servers in that state.
 pub(crate) fn health(servers: &[RunningServer]) -> Result<(Health, Vec<&str>), NoAnswer> {
     let (mut worst, mut names) = (Health::Well, Vec::new());
     for server in servers {

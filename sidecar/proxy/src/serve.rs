@@ -60,7 +60,7 @@ fn run(command_line: CommandLine, resolved: &Arc<ResolvedServers>) -> Result<End
     Ok(ended)
 }
 
-/// Serves each server on threads of its own, the first one also on this thread.
+/// Serves each server on separate threads; the first server also uses this thread.
 fn run_all(mut workers: Vec<Box<dyn ServerWorkers>>) -> Ended {
     let first = workers.remove(0);
     let start = |workers: Box<dyn ServerWorkers>| {

@@ -7,7 +7,7 @@ use std::time::Duration;
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SessionTimes {
     pub global: TimeLimits,
-    /// Of the users that have some of their own.
+    /// The limits of users that have their own.
     pub users: BTreeMap<String, TimeLimits>,
 }
 

@@ -114,8 +114,8 @@ pub struct AuthQuery {
 }
 
 impl AuthQuery {
-    /// The user's name and secret. An expired password is no secret. Names are qualified: nothing else is meant by
-    /// them, whatever schemas the server has.
+    /// The user's name and secret. An expired password does not count as a secret. Names are qualified, so
+    /// that other schemas of the server cannot change their meaning.
     pub const DEFAULT: &str = "SELECT rolname, \
         CASE WHEN rolvaliduntil OPERATOR(pg_catalog.<) pg_catalog.now() THEN NULL ELSE rolpassword END \
         FROM pg_catalog.pg_authid WHERE rolname OPERATOR(pg_catalog.=) $1 AND rolcanlogin";

@@ -54,7 +54,7 @@ pub struct Status {
     /// Of users whose password comes from a command.
     #[serde(default)]
     pub passwords: Vec<PasswordStatus>,
-    /// If there is a choice of hosts, or a role that they must have.
+    /// Empty unless there are several hosts, a role is needed, or names are watched.
     #[serde(default)]
     pub hosts: Vec<HostStatus>,
 }

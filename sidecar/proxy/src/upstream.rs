@@ -22,7 +22,7 @@ use crate::url::{ServerAddress, ServerUrl, UpstreamEncryption};
 /// The client sends a key share for the first group: P-256 is supported by all servers and fast everywhere.
 const CLASSICAL_GROUPS: [Group; 4] = [Group::P256, Group::X25519, Group::P384, Group::P521];
 
-/// The server as connections to it are opened. Clones resolve its names together.
+/// How connections to the server are opened. Clones share the resolved names.
 #[derive(Clone)]
 pub struct Upstream {
     first: UpstreamHost,

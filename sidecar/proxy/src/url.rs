@@ -263,7 +263,7 @@ impl ServerUrl {
         self.hosts().map(ToString::to_string).collect::<Vec<_>>().join(",")
     }
 
-    /// Whether there is a choice of hosts, or a role that they must have.
+    /// Whether there are several hosts, or a role is needed.
     pub fn is_watched(&self) -> bool {
         !self.further.is_empty() || self.target != TargetSession::Any
     }

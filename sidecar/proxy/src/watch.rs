@@ -10,10 +10,10 @@ use std::time::{Duration, Instant};
 use crate::on_demand::OnDemandThread;
 use crate::settings::Settings;
 
-/// A file that has just changed may be written still: it is looked at again after this time.
+/// A file that has just changed may still be being written, so it is checked again after this time.
 const SETTLE_TIME: Duration = Duration::from_secs(1);
 
-/// What tells two files of the same name apart; links are followed.
+/// What distinguishes two files of the same name; links are followed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Stamp {
     file: (u64, u64),
@@ -128,7 +128,7 @@ impl FileWatch {
             let pause = if settling { interval.min(SETTLE_TIME) } else { interval };
             if now.duration_since(last) >= pause {
                 last = now;
-                // If no thread can be started, the next look is as good.
+                // If no thread can be started, the next check serves the same purpose.
                 let _ = thread.add_unless_waiting(());
             }
         }

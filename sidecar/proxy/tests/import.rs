@@ -84,7 +84,7 @@ fn the_shipped_example_is_imported() {
     };
     let list = Path::new("/etc/pgbouncer/userlist.txt");
     imports(Path::new(INSTALLED), list);
-    // With all that is commented out. A line that only shows where a value would be is left out.
+    // All commented-out settings are included, except lines that only show where a value would be.
     let is_example = |line: &&str| !line.contains('<') && !line.contains("%include");
     let uncommented = all.lines().filter(is_example).map(|line| match line.strip_prefix(';') {
         Some(setting) if setting.starts_with(|at: char| at.is_ascii_lowercase() || at == '*') => setting,

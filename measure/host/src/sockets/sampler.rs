@@ -34,7 +34,8 @@ impl SocketSampler {
         let Self { processes, ports, counts, owners } = self;
         counts.begin_sample();
         let (mut networks, mut wanted) = (HashSet::new(), HashMap::new());
-        // Each network has its own loopback addresses. Other addresses may be the same in two, too, which cannot be told apart.
+        // Each network has its own loopback addresses. Other addresses may also occur in two networks; these
+        // cannot be told apart.
         let own = processes.own_network();
         for pid in &pids {
             let Some(network) = processes.network(*pid) else { continue };

@@ -12,7 +12,7 @@ use crate::packets::{ACK, SYN};
 
 /// More than are followed at a time.
 const FLOOD: u32 = 102_000;
-/// A client that is none of the flood.
+/// A client that does not belong to the flood.
 const LATE: u32 = 65_500 << 8;
 
 /// The first frames of a connection; `client` is in the addresses and ports of the others.

@@ -105,7 +105,8 @@ struct Shown<'a> {
     is_probed: bool,
 }
 
-/// The certificates that servers showed, and which did. One that was seen and is shown to the probe, too, is one.
+/// The certificates, and the servers that showed them. A certificate that was both seen and probed is listed
+/// once.
 pub(crate) fn certificates(observation: &Observation, most: usize) -> Option<Section> {
     let mut seen: BTreeMap<Certificate, Shown<'_>> = BTreeMap::new();
     let labels = AddressLabels::of(observation);

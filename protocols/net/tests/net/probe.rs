@@ -198,7 +198,7 @@ fn tells_of_an_end(why: &str) -> bool {
     ["ended the connection", "Connection reset", "Broken pipe"].iter().any(|words| why.contains(words))
 }
 
-/// How many connections are answered by TLS: the others end at once.
+/// The connections for which `is_answered` is true are answered by TLS; the others end at once.
 fn limited(is_answered: impl Fn(usize) -> bool + Send + 'static) -> AcceptedTls {
     let authority = Authority::new();
     let acceptor = authority.acceptor(ServerTls { groups: "X25519:P-384", ..ServerTls::default() });

@@ -21,7 +21,7 @@ pub struct KeyCache {
 enum KeyOrigin {
     /// They are derived from a password.
     Password,
-    /// From a client's proof: there is no password to derive others from.
+    /// From a client's proof: no password is known, so further keys cannot be derived.
     Proof,
 }
 
@@ -48,10 +48,10 @@ impl KeyCache {
         Self { max_iterations, origin: KeyOrigin::Password, entry: Mutex::new(None) }
     }
 
-    /// The keys of a client's proof, for this salt and number of iterations and no others.
+    /// The keys of a client's proof, valid only for this salt and number of iterations.
     pub(crate) fn fixed(digest: Digest, salt: Vec<u8>, iterations: u32, keys: ScramKeys) -> Self {
         let entry = Mutex::new(Some(CachedKeys { digest, salt, iterations, keys }));
-        // Others cost nothing: they are refused.
+        // Other numbers of iterations are refused, so they cost nothing.
         Self { max_iterations: MAX_ITERATIONS, origin: KeyOrigin::Proof, entry }
     }
 

@@ -165,8 +165,8 @@ impl ProbeAnswer {
             && self.flight.flight().version.is_none()
     }
 
-    /// What was selected. Up to TLS 1.2 a server may still fail behind its ServerHello, for example because it cannot sign: its
-    /// answer counts with its last message, or a request for a certificate.
+    /// What was selected. Up to TLS 1.2 a server may still fail after its ServerHello, for example because it
+    /// cannot sign: its answer counts with its last message, or a request for a certificate.
     #[must_use]
     pub fn accepted(&self) -> Option<ProbedSelection> {
         let flight = self.flight.flight();

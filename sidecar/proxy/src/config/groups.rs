@@ -19,7 +19,7 @@ impl UserSection {
         GroupLimit { connections: self.pool_size, warm, clients: self.max_clients }
     }
 
-    /// Those of its own; for others, the general ones.
+    /// The group's own limits, and the general ones where it has none.
     fn times(&self, global: &TimeLimits) -> TimeLimits {
         TimeLimits {
             query: own_or(self.query_time, global.query),

@@ -1,5 +1,5 @@
-//! Configuration files: of one server, or of several. Each `[[server]]` is a configuration of its own, for which the
-//! top level of the file has the defaults.
+//! Configuration files of one server or of several. Each `[[server]]` is a separate configuration; the top
+//! level of the file has its defaults.
 
 use std::fs::File;
 use std::io::Read;
@@ -17,9 +17,9 @@ use crate::settings::ListenAddress;
 /// Far larger than any configuration.
 const MAX_FILE_BYTES: u64 = 1 << 20;
 pub(super) const SERVER: &str = "server";
-/// Keys that are of the whole process.
+/// Keys that apply to the whole process.
 pub(super) const OF_THE_PROCESS: [&str; 2] = ["admin", "log"];
-/// Keys that cannot be the same for all servers.
+/// The key whose value must differ between servers.
 const OF_A_SERVER: &str = "listen";
 
 /// The name of a `[[server]]`, in the log, the status and the metrics.
@@ -120,7 +120,7 @@ impl ConfigFile {
         let variables = self.servers.iter().flat_map(|(_, config)| &config.user);
         let hidden: Vec<String> = variables.filter_map(|user| user.password_env.clone()).collect();
         for (name, config) in self.servers {
-            // What is of the whole process is checked with each server.
+            // The settings of the whole process are checked with each server.
             let (admin, log_section) = (self.admin.clone(), self.log.clone());
             let config = Config { admin, log: log_section, hidden: hidden.clone(), ..config };
             let resolved = config.resolve().map_err(|error| of_server(name.as_ref(), error))?;

@@ -1,4 +1,4 @@
-//! The grammar of the console, which is PgBouncer's: a word, perhaps another one, perhaps a semicolon.
+//! The grammar of the console, which is PgBouncer's: a word, an optional second word, an optional semicolon.
 
 use crate::operations::Scope;
 
@@ -95,7 +95,7 @@ const PARAMETERS: [(&str, &str); 5] = [
     ("timezone", "GMT"),
 ];
 
-/// Why a text is no command, in PgBouncer's words.
+/// Why a text is not a command, in PgBouncer's words.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(super) enum CommandError {
     #[error("invalid command '{0}', use SHOW HELP;")]
@@ -168,7 +168,7 @@ impl Command {
         SHOWN.iter().find(|(name, _)| what.eq_ignore_ascii_case(name)).map(|(_, show)| Self::Show(*show))
     }
 
-    /// Whether it may be used by those who may only look.
+    /// Whether users with read access may use it.
     pub(super) fn only_shows(&self) -> bool {
         match self {
             Self::Show(Show::Fds) => false,

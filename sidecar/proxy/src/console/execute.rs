@@ -120,12 +120,12 @@ struct Execution<'a, P: Protocol> {
     caller: &'a mut dyn Caller,
 }
 
-/// How waiting for server connections to end has ended.
+/// The result of waiting for server connections to close.
 enum Waited {
     NoneLeft,
     Cancelled,
     CallerIsGone,
-    /// What is waited for is no longer asked for.
+    /// The command that waits no longer applies.
     Obsolete,
 }
 
@@ -190,7 +190,7 @@ impl<P: Protocol> Execution<'_, P> {
         self.control.console().facts().is_some_and(|facts| facts.log.has_server())
     }
 
-    /// Returns when no server connection of the scope is open any more.
+    /// Returns when the scope has no open server connections.
     fn pause(&mut self, scope: &Scope) -> Result<(), CommandFailure> {
         self.control.change_operations(|operations| operations.pause(scope))?;
         let control = self.control;

@@ -6,7 +6,7 @@
 //! - [`session`] serves clients of the database `pgbouncer`, which workers hand over by the
 //!   [link](crate::console_link); [`request`] serves `POST /console` of the admin address.
 //!
-//! Each session and each request has a thread of its own, so that commands can wait.
+//! Each session and each request has its own thread, so that commands can wait.
 
 mod command;
 mod execute;
@@ -31,10 +31,11 @@ use crate::protocol::Protocol;
 pub(crate) trait Console: Send + Sync {
     fn link(&self) -> &ConsoleLink;
 
-    /// Serves clients that log in to the database `pgbouncer`, each on a thread of its own, until the process ends.
+    /// Serves clients that log in to the database `pgbouncer`, each on its own thread, until the process
+    /// ends.
     fn open(&self, reload: Reload);
 
-    /// Carries out a command on a thread of its own. The channel is registered nowhere.
+    /// Carries out a command on a separate thread. The channel is not registered with any reactor.
     fn serve_request(&self, channel: Channel, text: String, format: ResponseFormat, role: Role);
 }
 

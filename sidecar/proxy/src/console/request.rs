@@ -14,10 +14,10 @@ use crate::protocol::Protocol;
 
 const SEND_TIMEOUT: Duration = Duration::from_secs(10);
 const EVENT: usize = 0;
-/// In the log, where others have the name of a user.
+/// Stands in the log in place of the name of a user.
 const USER: &str = "admin address";
 
-/// Carries out a command on a thread of its own. The channel is registered nowhere.
+/// Carries out a command on a separate thread. The channel is not registered with any reactor.
 pub(super) fn serve_request<P: Protocol>(
     channel: Channel,
     text: String,

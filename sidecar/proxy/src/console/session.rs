@@ -24,8 +24,8 @@ const SEND_TIMEOUT: Duration = Duration::from_mins(1);
 const VANISHED_AFTER: Duration = Duration::from_mins(1);
 const EVENT: usize = 0;
 
-/// Serves clients that log in to the database `pgbouncer`, each on a thread of its own, until the process ends. `reload` reads the
-/// settings again, and returns whether they are in force.
+/// Serves clients that log in to the database `pgbouncer`, each on its own thread, until the process ends.
+/// `reload` reads the settings again and returns whether they are in force.
 pub(super) fn open_console<P: Protocol>(
     control: &ControlHandle<P>,
     reload: impl Fn() -> bool + Send + Sync + 'static,
@@ -35,7 +35,7 @@ pub(super) fn open_console<P: Protocol>(
     control.console().set_door(move |client: ConsoleClient| {
         let control = served_by.clone();
         let serve = move || {
-            // Whatever ends the connection, the client sees it.
+            // The client notices the end of the connection, whatever the reason.
             let _ = ConsoleSession::serve(client, &control);
         };
         if let Err(error) = thread::Builder::new().name("console".to_owned()).spawn(serve)
@@ -90,7 +90,8 @@ impl ConsoleSession {
         let ConsoleClient { mut channel, user, role, secret, session } = client;
         let reactor = Reactor::new()?;
         reactor.register(&mut channel, EVENT, WatchedEvents::Both)?;
-        // A peer that vanishes does not keep its place. Unix sockets have no such option, and need none.
+        // A peer that vanishes does not keep its place. Unix sockets do not have this option and do not need
+        // it.
         let _ = channel.limit_silence(VANISHED_AFTER);
         write_greeting(channel.output(), session.process_id, secret)?;
         let mut own = Self { channel, reactor, session };

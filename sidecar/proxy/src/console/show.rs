@@ -15,7 +15,7 @@ use crate::engine::{ClientState, ClientView, ServerState, ServerView};
 use crate::operations::Operations;
 use crate::upstream::KnownName;
 
-/// What the proxy does at a moment.
+/// The state of the proxy at one moment.
 pub(super) struct Snapshot {
     pub(super) facts: std::sync::Arc<Facts>,
     pub(super) operations: std::sync::Arc<Operations>,
@@ -284,7 +284,7 @@ impl Snapshot {
         table
     }
 
-    /// Configured databases, and all others that clients have named or operators have changed.
+    /// Configured databases, and other databases that clients have named or operators have changed.
     fn database_names(&self) -> BTreeSet<&str> {
         let of_users = self.facts.users.iter().map(|(_, database)| database.as_str());
         let of_clients = self
@@ -500,7 +500,7 @@ pub(super) fn peer_pools() -> ConsoleTable {
     ConsoleTable::new("iiiii", "peer_id cl_active_cancel_req cl_waiting_cancel_req sv_active_cancel sv_login")
 }
 
-/// The memory of the process: the proxy has no caches of its own as PgBouncer has.
+/// The memory of the process: the proxy does not have PgBouncer's object caches.
 pub(super) fn memory() -> ConsoleTable {
     let mut table = ConsoleTable::new("siiii", "name size used free memtotal");
     let status = fs::read_to_string("/proc/self/status").unwrap_or_default();

@@ -16,7 +16,7 @@ use super::output::{Expiry, OutputError, Printed, parse};
 const REPLACED_AT: f64 = 0.8;
 /// At most this share of that time is taken off, so that many proxies do not ask at the same moment.
 const JITTER: f64 = 0.1;
-/// A command that prints what it has printed before, such as a cached token, is not run all the time.
+/// Limits how often a command runs that prints the same password again, such as a cached token.
 const SHORTEST_PAUSE: Duration = Duration::from_secs(1);
 const LONGEST_PAUSE: Duration = Duration::from_mins(1);
 /// A server's refusal of an older password that has worked causes a fetch.

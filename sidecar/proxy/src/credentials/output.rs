@@ -99,7 +99,7 @@ fn of_json(bytes: &[u8]) -> Result<Printed, OutputError> {
         } else if USERS.contains(&name) {
             user = Some(text(name, value)?);
         } else if MOMENTS.contains(&name) {
-            // Azure prints a local time without a zone, and then the same as a number.
+            // Azure prints a local time without a zone, and then the same time as a number.
             match moment(&value) {
                 Some(at) => expiries.push(Expiry::At(at)),
                 None => wrong = Some(OutputError::NotTime(name)),

@@ -38,11 +38,11 @@ pub(super) struct ServerConnection<P: Protocol> {
     /// A request to cancel a command that took too long is on its way to it.
     pub(super) awaits_own_cancel: bool,
     pub(super) upkeep: Upkeep,
-    /// No other server connection of the proxy has it.
+    /// Unique among the server connections of the proxy.
     pub(super) number: u32,
-    /// If it comes from a command.
+    /// Used if the password comes from a command.
     pub(super) password: PasswordUse,
-    /// `None` without a choice of hosts.
+    /// `None` unless there are several hosts, a role is needed, or names are watched.
     pub(super) link: Option<Box<HostLink>>,
     pub(super) stage: ServerStage<P>,
 }
@@ -261,7 +261,7 @@ impl<P: Protocol> ServerConnection<P> {
         is_old.then_some("it was opened with old settings").or_else(|| self.operators_reason(env))
     }
 
-    /// Why an operator wants it closed, if so.
+    /// Why it must be closed at an operator's request; `None` if it need not.
     pub(super) fn operators_reason(&self, env: &Environment<P>) -> Option<&'static str> {
         env.operations.close_reason(self.key.database(), self.opened_at)
     }

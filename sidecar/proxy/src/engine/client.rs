@@ -46,7 +46,7 @@ pub(super) struct Client<P: Protocol> {
 /// For operators.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct ClientOrigin {
-    /// No other client of the proxy has it.
+    /// Unique among the clients of the proxy.
     pub(super) number: u32,
     pub(super) peer: Option<Peer>,
     pub(super) connected: Instant,
@@ -492,7 +492,7 @@ impl<P: Protocol> Client<P> {
         }
     }
 
-    /// Time for which its database was paused does not count.
+    /// The time during which its database was paused does not count.
     fn has_waited_too_long(&self, key: &P::Key, env: &Environment<P>) -> bool {
         env.operations.counted_wait(key.database(), self.since, env.now) >= env.limits.queue
     }

@@ -17,7 +17,7 @@ pub(super) struct ClientCounts(Arc<Mutex<HashMap<(GroupKind, String), Count>>>);
 #[derive(Default)]
 pub(super) struct ClientTicket(Vec<Count>);
 
-/// A user or a database has as many clients as it may have.
+/// A user or a database has reached its maximum number of clients.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct GroupIsFull {
     pub(super) kind: GroupKind,
@@ -52,7 +52,7 @@ impl ClientCounts {
         Ok(ticket)
     }
 
-    /// Counts a client that has been let in before there were these limits.
+    /// Counts a client that was accepted before these limits existed.
     pub(super) fn enter_anyway(&self, limits: &GroupLimits, user: &str, database: &str) -> ClientTicket {
         let counts = groups_of(limits, user, database).map(|(kind, name, _)| self.count(kind, name));
         let ticket = ClientTicket(counts.collect());

@@ -97,7 +97,7 @@ impl<P: Protocol> ControlHandle<P> {
         self.ask_all(STATUS_TIMEOUT, ConsoleRequest::Usage)
     }
 
-    /// The names that the first worker resolves; the others share them.
+    /// The names that the first worker resolves; the other workers share them.
     pub(crate) fn names(&self) -> Result<Vec<KnownName>, NoAnswer> {
         let ask = |reply| ControlRequest::Console(ConsoleRequest::Names(reply));
         request(self.first(), STATUS_TIMEOUT, ask)?.pop().ok_or(NoAnswer)

@@ -43,7 +43,8 @@ pub(crate) trait ServerControl: Send + Sync {
     fn sockets(&self) -> Result<Vec<OwnedFd>, NoAnswer>;
 
     /// Accepts no more clients, because another process has the listening sockets now. The workers end when their last
-    /// client has left. If a worker does not answer, others may have given their sockets away.
+    /// client has left. If one worker does not answer, other workers may already have given their sockets
+    /// away.
     fn hand_over(&self) -> Result<HandedOver, NoAnswer>;
 
     /// Tells all workers that the command of a password has ended.

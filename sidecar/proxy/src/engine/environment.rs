@@ -36,7 +36,7 @@ pub(super) struct Environment<P: Protocol> {
     pub(super) log: Log,
     pub(super) access: AccessRules,
     pub(super) upstream: Upstream,
-    /// `None` without a choice of hosts.
+    /// `None` unless there are several hosts, a role is needed, or names are watched.
     pub(super) hosts: Option<Arc<SharedHosts>>,
     pub(super) services: Services,
     /// What operators have asked for.

@@ -25,7 +25,7 @@ use crate::status::HostStatus;
 
 /// SQL states of a server that starts, shuts down or has crashed.
 const PASSING: [&[u8; 5]; 3] = [b"57P01", b"57P02", b"57P03"];
-/// The same of MySQL: `ER_SERVER_SHUTDOWN`, and a member without a cluster.
+/// The same for MySQL: `ER_SERVER_SHUTDOWN`, and a member without a cluster.
 const PASSING_NUMBERS: [u16; 2] = [1053, 1047];
 /// After this time, a connect that is not answered is given up if another host can be used.
 const ANSWER_TIME: Duration = Duration::from_secs(1);
@@ -87,7 +87,7 @@ impl<P: Protocol> Worker<P> {
         Ok(())
     }
 
-    /// A connect was given up for a reason that is not its host's. Returns whether the pool counts it.
+    /// A connect was given up for a reason other than its host. Returns whether the pool counts it.
     pub(super) fn give_up(&self, server: &ServerConnection<P>) -> bool {
         let Some(link) = server.link.as_deref() else { return true };
         if let Some((hosts, host)) = self.env.hosts.as_ref().zip(link.host) {
@@ -140,7 +140,7 @@ impl<P: Protocol> Worker<P> {
 
     /// A connect has not led to a connection.
     fn search_again(&mut self, key: &P::Key, purpose: LinkPurpose, since: Instant) {
-        // The pool does not count the others.
+        // The pool does not count connects for other purposes.
         if purpose != LinkPurpose::Clients {
             return;
         }
@@ -379,7 +379,8 @@ impl<P: Protocol> Worker<P> {
     /// Ends the session of a client on a server whose successor has taken its role: its writes would be lost.
     fn cut_session(&mut self, client: Id, server: Id) {
         if let Some(backend) = self.servers.open(server) {
-            // A command that is still on its way must not arrive later. Unix sockets have nothing on its way.
+            // A command that is still on its way must not arrive later. On Unix sockets, no data is in
+            // transit.
             let _ = backend.channel.discard_unsent();
         }
         let message = "another server has taken the role of the one that this session used";
@@ -443,7 +444,7 @@ impl<P: Protocol> Worker<P> {
         self.link(id).is_some_and(|link| self.env.now.duration_since(link.since) >= ANSWER_TIME)
     }
 
-    /// Whether nothing waits for a connect that waits for a host.
+    /// Whether a connect that waits for a host is no longer needed by anything.
     fn has_no_use(&self, id: Id) -> bool {
         let Some((server, link)) = self.servers.get(id).zip(self.link(id)) else { return false };
         let is_discovering = self.shared.server_health.read(|health| health.discovery) == Discovery::Running
@@ -478,7 +479,8 @@ impl<P: Protocol> Worker<P> {
         }
     }
 
-    /// Asks a host for its role that has not told it for long, so that a second primary is noticed.
+    /// Asks a host for its role if it has not reported it for a long time, so that a second primary is
+    /// noticed.
     fn poll(&mut self, hosts: &SharedHosts) {
         let (now, health) = (self.env.now, self.env.limits.health);
         if self.shared.thread != 0 || health.is_zero() {
@@ -557,7 +559,8 @@ impl<P: Protocol> Worker<P> {
 
 const NOT_ASKED: ServerRole = ServerRole { kind: RoleKind::NotAsked, timeline: None };
 
-/// Whether another host would not help, or must not be asked: libpq does not send a password that was refused to others.
+/// Whether another host would not help or must not be asked: like libpq, do not send a refused password to
+/// other hosts.
 fn is_final(error: &Error) -> bool {
     if let Error::Protocol(said) = error
         && let Some(refusal) = Refusal::from_server(said)

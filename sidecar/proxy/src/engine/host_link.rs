@@ -1,4 +1,4 @@
-//! What a server connection knows of its host, if there is a choice of hosts.
+//! What a server connection knows about its host, if hosts are tracked.
 
 use std::time::{Duration, Instant};
 
@@ -13,7 +13,7 @@ pub(super) struct HostLink {
     pub(super) host: Option<usize>,
     /// The host's epoch when its role was confirmed on this connection.
     pub(super) epoch: u64,
-    /// The host's epoch when the question was sent that is not answered yet.
+    /// The host's epoch when the unanswered role query was sent.
     pub(super) asked: Option<u64>,
     pub(super) at: Option<OpenedAt>,
     pub(super) phase: LinkPhase,
@@ -47,7 +47,8 @@ impl HostLink {
         self.host.is_some_and(|host| hosts.epoch(host) != self.epoch)
     }
 
-    /// The server may have lost its role: no other connection is used before it has confirmed it.
+    /// The server may have lost its role: each of its connections must confirm the role before it is used
+    /// again.
     pub(super) fn doubt<P: Protocol>(&self, reason: &str, env: &Environment<P>) {
         let Some((hosts, host)) = env.hosts.as_ref().zip(self.host) else { return };
         if hosts.with(|hosts| hosts.doubt(host, self.epoch)) {

@@ -94,7 +94,7 @@ impl<P: Protocol> Worker<P> {
         }
     }
 
-    /// A connect that the pool counts has ended, and no other one takes its place.
+    /// A connect that the pool counts has ended and is not replaced.
     pub(super) fn uncount_connect(&mut self, key: &P::Key) {
         self.shared.replace_discovery(Discovery::Running, Discovery::NotStarted);
         self.pool.with(|pool| {
@@ -112,7 +112,7 @@ impl<P: Protocol> Worker<P> {
         }
     }
 
-    /// Counts what a connection was used for that this worker is about to lose.
+    /// Counts the usage of a connection that this worker is about to lose.
     pub(super) fn move_usage(&mut self, server: &mut ServerConnection<P>) {
         if let ServerStage::Open(backend) = &mut server.stage {
             let usage = std::mem::take(&mut backend.usage);

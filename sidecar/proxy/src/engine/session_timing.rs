@@ -1,4 +1,4 @@
-//! Since when a client does what it does, as its time limits see it.
+//! When the current activity of a client began, for its time limits.
 
 use std::time::{Duration, Instant};
 

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 /// Databases that are counted separately. Clients name databases, but only those that exist on the server are counted.
 const MAX_DATABASES: usize = 256;
-/// For further ones.
+/// The name for all further databases.
 const OTHERS: &str = "(others)";
 /// PgBouncer's default `stats_period`.
 pub(crate) const PERIOD: Duration = Duration::from_mins(1);
@@ -23,7 +23,7 @@ pub(crate) struct Usage {
     pub(crate) sent_bytes: u64,
     /// From the assignment to the end of a transaction.
     pub(crate) transaction_us: u64,
-    /// That clients have waited for the connections that they were given.
+    /// Time that clients have waited for the connections that they were given.
     pub(crate) wait_us: u64,
     /// Of clients that were given a connection.
     pub(crate) logins: u64,

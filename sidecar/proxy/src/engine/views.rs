@@ -4,7 +4,7 @@ use std::time::Instant;
 
 use ciphertoll_net::Peer;
 
-/// Clients that a worker describes at a time, so that others are served meanwhile.
+/// Clients that a worker describes at a time, so that it serves other clients in between.
 pub(crate) const PAGE: usize = 512;
 
 #[derive(Clone, Debug)]
@@ -18,7 +18,7 @@ pub(crate) struct ClientView {
     /// `None` for a cancel request that came from another worker.
     pub(crate) peer: Option<Peer>,
     pub(crate) connected: Instant,
-    /// When it began to wait for what its state says.
+    /// When the wait that its state names began.
     pub(crate) since: Instant,
     /// The connection that serves it, as in the log.
     pub(crate) server: Option<usize>,

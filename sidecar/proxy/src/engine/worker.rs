@@ -227,7 +227,7 @@ impl<P: Protocol> Worker<P> {
         let fields: [(&str, &dyn std::fmt::Display); 3] =
             [("clients", &clients), ("server_connections", &open), ("wait_s", &seconds)];
         self.env.log.event(Level::Info, "stopping", &fields);
-        // Once told, a service manager ends the process after a time of its own.
+        // Once notified, a service manager ends the process after its own timeout.
         if wait <= self.env.limits.drain {
             self.env.services.notifier.stopping();
         }

@@ -47,7 +47,7 @@ pub struct Workers<P: Protocol> {
 
 /// The workers of one server, whatever its protocol.
 pub trait ServerWorkers: Send {
-    /// The files of inherited sockets are this process's.
+    /// This process owns the files of inherited sockets.
     fn own_files(&mut self, addresses: &[ListenAddress]);
 
     /// The addresses of the TCP sockets.
@@ -210,7 +210,7 @@ fn make_directory(socket: &Path, mode_of_socket: u32) -> Result<(), StartError> 
     }
 }
 
-/// The hosts, if there is a choice of them, a role that they must have, or a name that is watched.
+/// The hosts, if there are several, if a role is needed, or if a name is watched.
 fn watched_hosts(settings: &Settings) -> Option<Arc<SharedHosts>> {
     let server = &settings.server;
     let labels = server.hosts().map(ToString::to_string).collect();

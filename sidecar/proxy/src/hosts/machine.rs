@@ -80,11 +80,11 @@ pub(crate) enum Verdict {
 pub(crate) struct News {
     /// The host can be used, which it could not before.
     pub(crate) is_found: bool,
-    /// The host that was used before, in place of which this one is used.
+    /// The host that this one replaces.
     pub(crate) left: Option<usize>,
     /// The role is not what the host said before.
     pub(crate) is_new_role: bool,
-    /// It has the role, and must not be used because another server has it: for the first time.
+    /// For the first time, it reports the role but must not be used, because another server has the role.
     pub(crate) is_rival: bool,
 }
 
@@ -123,7 +123,7 @@ impl Host {
         self.attempt == Attempt::None && self.retry.is_none_or(|retry| now >= retry)
     }
 
-    /// Whether an attempt that may well succeed has begun a moment ago.
+    /// Whether a promising attempt began a moment ago.
     fn has_just_been_tried(&self, now: Instant) -> bool {
         let is_recent = self.tried.is_some_and(|tried| now.duration_since(tried) < FIRST_PAUSE);
         let is_open = matches!(self.standing, Standing::Unknown | Standing::Doubtful);
@@ -173,7 +173,7 @@ impl Hosts {
     }
 
     fn find(&self, now: Instant, random: usize) -> Option<usize> {
-        // There is no choice, and no role to wait for.
+        // There is only one host, and no role is needed.
         if self.all.len() == 1 && self.target == TargetSession::Any {
             return Some(0);
         }
@@ -218,14 +218,14 @@ impl Hosts {
         self.all[at].attempt = Attempt::None;
     }
 
-    /// Whether an attempt at this host is in progress or possible, which may find a standby.
+    /// Whether this host may be a standby: an attempt to connect to it is in progress or possible.
     fn may_be_standby(&self, at: usize, now: Instant) -> bool {
         let host = &self.all[at];
         let is_open = matches!(host.standing, Standing::Unknown | Standing::Doubtful);
         is_open && (host.attempt == Attempt::Running || host.can_be_tried(now))
     }
 
-    /// Whether a new connection to this primary should be one to a standby.
+    /// Whether a new connection should go to a standby instead of this primary.
     fn is_second_choice(&self, at: usize, role: ServerRole, now: Instant) -> bool {
         let may_be_better = |other: usize| self.is_usable_standby(other) || self.may_be_standby(other, now);
         self.target == TargetSession::PreferStandby

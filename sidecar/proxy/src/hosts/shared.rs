@@ -28,7 +28,7 @@ impl SharedHosts {
         self.target
     }
 
-    /// Whether there is no choice, and no role to wait for.
+    /// Whether there is only one host and no role is needed.
     pub(crate) fn is_plain(&self) -> bool {
         self.labels.len() == 1 && self.target == TargetSession::Any
     }

@@ -1,6 +1,7 @@
-//! What becomes of each of PgBouncer's settings. `docs/sidecar/coming-from.md` has the same list, which a test compares.
+//! How each of PgBouncer's settings is handled. `docs/sidecar/coming-from.md` has the same list; a test
+//! compares the two.
 
-/// What becomes of a setting.
+/// How a setting is handled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Fate {
     /// It is translated.

@@ -1,7 +1,7 @@
 //! `import`: the settings of PgBouncer as a configuration of this proxy, with a note for each setting that was not taken over.
 //!
-//! [`ini`] reads the files, [`userlist`] the users, [`known`] says what becomes of each setting, [`translate`] makes the
-//! configuration.
+//! [`ini`] reads the files, [`userlist`] the users, [`known`] says how each setting is handled, [`translate`]
+//! makes the configuration.
 
 mod ini;
 mod known;

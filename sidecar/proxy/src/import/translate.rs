@@ -24,7 +24,7 @@ const DEFAULT_POOL: &str = "20";
 const DEFAULT_QUEUE_S: &str = "120";
 const DEFAULT_CONNECT_S: &str = "15";
 const DEFAULT_LOGIN_S: &str = "60";
-/// The longest time, for those that PgBouncer does not limit.
+/// Used for times that PgBouncer does not limit.
 const FOR_EVER: Duration = Duration::from_hours(365 * 24);
 
 type Users = Result<Vec<ListedUser>, (PathBuf, ImportError)>;
@@ -351,7 +351,7 @@ impl Translation<'_> {
         }
     }
 
-    /// A time in seconds, perhaps with a fraction. For PgBouncer, 0 is no limit; a check delay of 0 is another one.
+    /// A time in seconds, possibly fractional. In PgBouncer, 0 means no limit, except for a check delay.
     fn time(&mut self, name: &str, default: &str) -> Option<HumanDuration> {
         let text = self.value(name, default);
         let seconds = text.parse::<f64>().ok().filter(|seconds| (0.0..1e9).contains(seconds));
@@ -417,7 +417,7 @@ impl Translation<'_> {
         users
     }
 
-    /// A time limit of sessions; without one there is no limit.
+    /// A time limit of sessions; `None` if the setting is missing, empty or 0.
     fn timeout(&mut self, name: &str) -> Option<HumanDuration> {
         let text = self.source.get(name).filter(|text| !matches!(*text, "" | "0"))?.to_owned();
         self.time(name, &text)
@@ -487,7 +487,7 @@ impl Translation<'_> {
 
     fn note_one(&mut self, known: &[(&str, Fate)], of: &str, name: &str, value: &str) {
         let is_default = value.is_empty() || DEFAULTS.contains(&(name, value));
-        // A name that is not known may be a mistyped one.
+        // An unknown name may be a typing error for a secret.
         let is_secret = matches!(name, "password" | "auth_query" | "connect_query" | "auth_ldap_options");
         let shows_value = !is_secret && fate(known, name).is_some();
         let what = if shows_value { format!("{of}{name} = {value}") } else { format!("{of}{name}") };
@@ -546,7 +546,7 @@ fn place(entry: &IniEntry) -> (Option<&str>, &str) {
     (entry.get("host"), entry.get("port").unwrap_or(DEFAULT_SERVER_PORT))
 }
 
-/// A number of connections or clients, of which 0 is no limit.
+/// A number of connections or clients; 0 means no limit.
 fn limit(value: Option<&str>, most: usize) -> Option<NonZeroUsize> {
     NonZeroUsize::new(value?.parse::<usize>().ok()?.min(most))
 }

@@ -1,9 +1,9 @@
 //! Whose turn it is: no user waits behind another one that has more connections.
 //!
-//! Clients of one key are served in their order. Among users, the one with the fewest connections is next: it gets the
-//! room that there is, and a connection that another user releases is closed for it, unless both have equally many or
-//! differ by one. A user without any connection gets one in any case. Where the limit of a database is what keeps a client
-//! waiting, only connections with that database count.
+//! Clients of one key are served in their order. Among users, the one with the fewest connections is next: it
+//! gets the available room, and a connection that another user releases is closed for it, unless their
+//! numbers of connections are equal or differ by one. A user without a connection gets one in any case. Where
+//! the limit of a database is what keeps a client waiting, only connections with that database count.
 
 use std::cmp::Reverse;
 use std::time::Instant;
@@ -22,8 +22,8 @@ impl<K: PoolKey, S: WorkerBound, C: WorkerBound> ConnectionPool<K, S, C> {
         self.has_room(pool) || pool.has_available() || self.evictable(pool).is_some()
     }
 
-    /// The number of the key of which an idle or kept connection is closed to make room for one of `own`. If two must be
-    /// closed, it is that of the first one.
+    /// The number of the key whose idle or kept connection is closed to make room for a connection of `own`.
+    /// If two must be closed, this is the key of the first.
     pub(super) fn evictable(&self, own: &KeyPool<K>) -> Option<usize> {
         let is_of_user = |other: &KeyPool<K>| other.groups.user == own.groups.user;
         let is_of_database = |other: &KeyPool<K>| other.groups.database == own.groups.database;
@@ -40,7 +40,7 @@ impl<K: PoolKey, S: WorkerBound, C: WorkerBound> ConnectionPool<K, S, C> {
         }
     }
 
-    /// A key with an idle or kept connection: of the user that has most.
+    /// A key with an idle or kept connection, of the user that has the most connections.
     fn find_available(&self, own: &KeyPool<K>, is_suitable: impl Fn(&KeyPool<K>) -> bool) -> Option<usize> {
         let numbered = self.pools.iter().enumerate();
         let pools = numbered.filter_map(|(number, pool)| Some((number, pool.as_ref()?)));
@@ -62,7 +62,7 @@ impl<K: PoolKey, S: WorkerBound, C: WorkerBound> ConnectionPool<K, S, C> {
         self.clients.first(pool.waiting).map(|(_, since)| since)
     }
 
-    /// The key whose clients are next, of those with clients for which nothing is done yet.
+    /// The next key to serve, among the keys with unserved clients.
     pub fn unserved_key(&self) -> Option<K> {
         // The common case.
         if self.waiting == 0 {
@@ -79,7 +79,7 @@ impl<K: PoolKey, S: WorkerBound, C: WorkerBound> ConnectionPool<K, S, C> {
         all.min_by_key(rank).map(|pool| pool.key.clone())
     }
 
-    /// Whether the room that there is belongs to another user, which has fewer connections.
+    /// Whether the available room belongs to another user that has fewer connections.
     pub(super) fn must_yield(&self, own: &KeyPool<K>) -> bool {
         if self.groups.waiting_users <= 1 {
             return false;
@@ -110,7 +110,7 @@ impl<K: PoolKey, S: WorkerBound, C: WorkerBound> ConnectionPool<K, S, C> {
         candidates.min().map(|(_, _, number)| number)
     }
 
-    /// How many connections the user of `other` has, if it should have the one that `own` releases.
+    /// How many connections the user of `other` has; `None` if it should not get the one that `own` releases.
     fn deserves(&self, other: &KeyPool<K>, own: &KeyPool<K>) -> Option<usize> {
         let groups = &self.groups;
         let is_candidate = other.groups.user != own.groups.user

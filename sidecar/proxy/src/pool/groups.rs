@@ -12,11 +12,11 @@ pub(super) struct Group {
     pub(super) open: usize,
     pub(super) waiting: usize,
     limit: usize,
-    /// Connections that are not closed to make room for others.
+    /// Connections that are not closed to make room for other users or databases.
     warm: usize,
 }
 
-/// Groups by number. A number is used again when no key has it.
+/// Groups by number. A number is reused when no key refers to it.
 #[derive(Default)]
 pub(super) struct GroupTable(Vec<Option<Group>>);
 

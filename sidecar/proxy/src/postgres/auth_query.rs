@@ -1,5 +1,5 @@
-//! Users whom the settings do not name: the server is asked for their SCRAM secrets, by a query that one of the configured
-//! users runs.
+//! Users that the settings do not name: one of the configured users runs a query that asks the server for
+//! their SCRAM secrets.
 //!
 //! A thread runs the queries. It exists, with its connection to the server, only while there are some.
 
@@ -246,13 +246,15 @@ impl CredentialLookup {
                     state.iterations = Some(verifier.iterations());
                 }
                 let found = Found::Secret { verifier, since: Instant::now() };
-                // Clients can name any number of users that do not exist: they leave room for the others.
+                // Clients can name any number of users that do not exist: these leave room in the cache for
+                // existing users.
                 let most = if outcome == "found" { MAX_CACHED } else { MAX_CACHED / 2 };
                 state.remember(user, found.clone(), most);
                 (found, outcome)
             }
             Err(failure) => {
-                // Clients choose names, and some may make a query fail: others are not affected.
+                // Clients choose names, and a name may make its query fail: the queries for other names are
+                // not affected.
                 if failure.is_of_connection {
                     *connection = None;
                     state.paused_until = Some(Instant::now() + PAUSE);
@@ -275,7 +277,7 @@ impl CredentialLookup {
             [row] => match row.as_slice() {
                 // Servers shorten names that are too long.
                 [Some(name), Some(secret)] if name == user.as_bytes() => Ok(self.verifier(user, secret)),
-                // A function that returns one row in any case has nothing to return.
+                // A function that always returns one row returns NULL if it has no result.
                 [_, _] => Ok(None),
                 _ => Err(LookUpFailure::of_query(
                     "auth-query must return two columns: the user's name and secret",
@@ -354,7 +356,7 @@ fn salt_key(password: &[u8]) -> Result<[u8; KEY_BYTES], ErrorStack> {
 #[derive(Debug)]
 struct LookUpFailure {
     reason: String,
-    /// Whether the queries for others would fail, too.
+    /// Whether the queries for other users would fail, too.
     is_of_connection: bool,
 }
 
@@ -414,7 +416,7 @@ impl LookUpState {
             let now = Instant::now();
             self.cache.retain(|_, found| found.age(now) < CACHE_TIME);
         }
-        // Without a place, each is looked up.
+        // Users without a place in the cache are looked up each time.
         if self.cache.len() < most {
             self.cache.insert(user.to_owned(), found);
         }

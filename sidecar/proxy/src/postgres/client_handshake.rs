@@ -155,7 +155,7 @@ impl ClientHandshake {
         match std::mem::replace(&mut self.state, HandshakeState::Over) {
             HandshakeState::Startup { requests } => self.startup(requests, input, out),
             HandshakeState::AwaitSecret { request, lookup, answer } => {
-                // It is not read, and must not become ever more.
+                // The input is not read at this point, so its size must be limited.
                 if input.len() > MAX_LOGIN_PAYLOAD_BYTES {
                     return Err(out_of_order());
                 }

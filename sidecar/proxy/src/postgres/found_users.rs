@@ -1,5 +1,5 @@
-//! Users whom the settings do not name, and what opens the server's logins for them: the keys that a client's proof has
-//! revealed. No password is known.
+//! Users that the settings do not name, and the keys that log in to the server as them: a client's proof has
+//! revealed these keys. No password is known.
 
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -10,7 +10,7 @@ use foldhash::HashMap;
 
 use crate::fingerprint::{Fingerprint, FingerprintBuilder};
 
-/// Users with keys. When another one comes, the one whose secret was looked up first makes room.
+/// Users with keys. A further user replaces the one whose secret was looked up first.
 const MAX_USERS: usize = 10_000;
 
 /// What a client has proven.

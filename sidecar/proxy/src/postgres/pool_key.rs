@@ -19,7 +19,7 @@ impl PostgresKey {
         Self { names: LoginNames::new(user, Some(database)), client: None }
     }
 
-    /// The key of a connection for the client that has sent this message, and for no other one.
+    /// The key of a connection that serves only the client that has sent this message.
     pub(super) fn dedicated(self, client: &Arc<StartupParameters>) -> Self {
         Self { client: Some(Arc::clone(client)), ..self }
     }

@@ -1,4 +1,4 @@
-//! Replication connections of PostgreSQL: each has a server connection of its own, which ends with it.
+//! Replication connections of PostgreSQL: each has a separate server connection, which ends with it.
 
 use ciphertoll_wire::postgres::relay::PassThrough;
 
@@ -18,7 +18,7 @@ pub(crate) enum Replication {
 impl Replication {
     /// Reads the value as servers do; `None` for a usual connection.
     pub(crate) fn requested(value: &str, access: ReplicationAccess) -> Result<Option<Self>, Refusal> {
-        // Servers accept any prefix of a word that no other word has.
+        // Servers accept any unambiguous prefix of a word.
         let is = |words: &[&str]| words.iter().any(|word| value.eq_ignore_ascii_case(word));
         if is(&["false", "fals", "fal", "fa", "f", "off", "of", "no", "n", "0"]) {
             return Ok(None);

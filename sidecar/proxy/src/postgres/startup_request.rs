@@ -440,7 +440,7 @@ fn text(bytes: &[u8]) -> Result<String, Refusal> {
         .map_err(|_| Refusal::new(Refusal::PROTOCOL, "the startup message is not valid UTF-8"))
 }
 
-/// Whether this names a parameter of the startup message that is no setting.
+/// Whether this names a parameter of the startup message that is not a setting.
 fn is_reserved(name: &str) -> bool {
     let name = name.to_ascii_lowercase();
     matches!(name.as_str(), "user" | "database" | "replication" | "options") || name.starts_with("_pq_.")

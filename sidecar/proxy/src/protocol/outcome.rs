@@ -1,4 +1,4 @@
-//! What a session makes of its traffic, and in which state it leaves a connection.
+//! The results of processing a session's traffic, and the state in which a session leaves a connection.
 
 use ciphertoll_wire::postgres::relay::Patch;
 use ciphertoll_wire::relay::{Goodbye, Vacate};
@@ -120,7 +120,8 @@ pub enum SettingsResult {
 pub enum Release<R> {
     /// Nothing: the server has not received anything from the client. Unsent output is dropped.
     Clean,
-    /// The same, for a connection that was not reset when the session started: it still must be.
+    /// Like [`Self::Clean`], but the connection was not reset when the session started and must still be
+    /// reset.
     Unsent(R),
     Reset(R),
     /// Close it, for this reason: the state of the protocol is not known.

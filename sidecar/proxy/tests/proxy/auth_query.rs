@@ -1,4 +1,4 @@
-//! Users whom the settings do not name: the server is asked for their secrets.
+//! Users that the settings do not name: the server is asked for their secrets.
 
 use std::fs;
 use std::path::Path;

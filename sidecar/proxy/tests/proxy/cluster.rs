@@ -33,7 +33,7 @@ pub(crate) struct Node {
     database: String,
 }
 
-/// The servers, in a directory of their own.
+/// The servers, in a separate directory.
 pub(crate) struct Cluster {
     // Dropped in this order.
     pub(crate) nodes: Vec<Node>,
@@ -169,7 +169,7 @@ impl Node {
         }
     }
 
-    /// From now on a commit is acknowledged when so many standbys, which is all of them, have it.
+    /// From now on a commit is acknowledged when this number of standbys, which must be all of them, has it.
     pub(crate) fn acknowledge_when_received_by(&self, standbys: usize) {
         self.execute(&format!("ALTER SYSTEM SET synchronous_standby_names = '{standbys} (*)'"));
         self.execute("SELECT pg_reload_conf()");
@@ -177,7 +177,7 @@ impl Node {
         await_that("the standbys follow", || self.value(sql) == standbys.to_string());
     }
 
-    /// Comes back at its port as a standby, without what only it has.
+    /// Comes back at its port as a standby, without the data that only it had.
     pub(crate) fn come_back_behind(&self, primary: &Self) {
         self.stop();
         fs::remove_dir_all(&self.data).expect("ours to remove");
@@ -193,7 +193,7 @@ impl Node {
         assert!(self.succeed("pg_ctl", &["-D", self.data(), "-m", "immediate", "-w", "stop"]), "it runs");
     }
 
-    /// Ends all its processes at once, without a word to anyone.
+    /// Kills all its processes at once, without a shutdown.
     pub(crate) fn kill(&self) {
         let file = fs::read_to_string(self.data.join("postmaster.pid")).expect("it runs");
         let first: i32 = file.lines().next().and_then(|line| line.parse().ok()).expect("a process");

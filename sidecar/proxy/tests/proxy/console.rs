@@ -299,7 +299,7 @@ fn disabled(fixture: &mut Fixture) {
     assert_eq!(one(&mut proxy.client(), "SELECT 1"), "1");
 }
 
-/// The client that waits gets another connection than the one that is closed.
+/// The waiting client gets a connection other than the closed one.
 fn killed_before_another(fixture: &mut Fixture) {
     let (proxy, _directory) = proxy(fixture, "", &["--pool-size", "1"]);
     for begin in ["SELECT 1", "BEGIN"] {

@@ -58,7 +58,7 @@ fn comes_back_as_primary(proxy: &Proxy, ledger: &Ledger, old: &Node, new: &Node)
     await_that("it is noticed", || standing(proxy, 0) == "superseded");
     ledger.await_more("the new one is written to");
     assert_eq!(old.value("SELECT count(*) FROM numbered"), rows);
-    // Not even if it is the only one.
+    // The old primary is not used even while the new one is down.
     new.stop();
     await_that("the new one is missed", || standing(proxy, 1) != "usable");
     new.start_again();

@@ -55,7 +55,7 @@ impl Ledger {
         ledger
     }
 
-    /// Writes rows with numbers of its own, each at most once, until it is told to stop.
+    /// Writes rows with this writer's own numbers, each at most once, until it is told to stop.
     fn write(&self, connect: impl Fn() -> Result<Client, Error>, writer: usize) {
         let mut client: Option<Client> = None;
         let mut number = 0;

@@ -92,7 +92,7 @@ fn recipes(fixture: &mut Fixture) {
 /// Runs a proxy with a recipe: a client of this user is served.
 fn follow(fixture: &mut Fixture, name: &str, recipe: &str, output: &Output) {
     let Output { program, arguments, secret, print } = output;
-    // A name that the command chooses is another one.
+    // If the command chooses the name, it differs from the configured one.
     let is_chosen = print.contains("$user");
     let user = if is_chosen { "v-token-x" } else { name };
     let mut control = fixture.control();

@@ -217,15 +217,15 @@ fn session(fixture: &mut Fixture) {
     assert_eq!(one(&mut control, encrypted), "t");
     let line = proxy.process.await_line("event=server-connected");
     assert!(line.contains("auth=scram-4096+plus"), "{line}");
-    // The proxy's own process ID and key are known to nobody else.
+    // No other process knows the proxy's own process ID and key.
     let mut canceller = proxy.raw_silent();
     canceller.send(&cancel_request(raw.process_id, &raw.key));
     assert_eq!(RawClient::error_state(&raw.answer()).as_deref(), Some("57014"));
-    // It takes the only place, for other clients and for another one of its kind.
+    // It takes the only place, so both other clients and a second replication client are refused.
     assert!(proxy.try_client().is_err_and(|error| error.to_string().contains("became free")));
     let refused = proxy.raw(&[logical]).answer();
     assert_eq!(RawClient::error_state(&refused).as_deref(), Some("53300"));
-    // A second startup message is no message of a session.
+    // A second startup message is not valid within a session.
     let mut bytes = Vec::new();
     let other = [("user", "postgres"), logical];
     ciphertoll_wire::postgres::startup::encode_startup(&mut bytes, &other).expect("a start-up");

@@ -1,4 +1,4 @@
-//! A link to the primary that goes silent: the proxy is in a network namespace of its own.
+//! A link to the primary that goes silent: the proxy is in a separate network namespace.
 
 use std::path::PathBuf;
 use std::process::{Command, Stdio};

@@ -127,7 +127,7 @@ fn within(fixture: &mut Fixture) {
     assert!(is_ready(&answer(&mut raw, "DECLARE c CURSOR FOR SELECT pg_sleep(60)"), b'T'));
     assert_eq!(state(&answer(&mut raw, "FETCH c")).as_deref(), Some("57014"));
     assert!(is_ready(&answer(&mut raw, "ROLLBACK"), b'I'));
-    // Of commands that are sent together, the one is cancelled that the server executes.
+    // If several commands are sent together, the one that the server is executing is cancelled.
     let mut bytes = Vec::new();
     for sql in ["SELECT 1", "SELECT pg_sleep(60)", "SELECT 3"] {
         encode_query(&mut bytes, sql).expect("a query");

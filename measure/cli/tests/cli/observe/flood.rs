@@ -18,19 +18,19 @@ use super::clients::Inside;
 use super::lab::{Lab, Start, connect_from};
 use crate::support::{is_root, system, until};
 
-/// More than are followed at a time.
+/// More connections than the observer follows at a time.
 const SYNS: u32 = 105_000;
-/// With what is kept of each, more than there is room for.
+/// The data that is kept of these exceeds the room for it.
 const HELLOS: u32 = 40_000;
 /// A small part of the ring.
 const BATCH: u32 = 1_000;
 const BATCHES_PER_CONNECT: u32 = 10;
 const QUERIES: u64 = 3;
-/// Of all connections that are followed: docs/measure/observe.md.
+/// The bound for all connections that are followed: docs/measure/observe.md.
 const MAX_FLOW_KB: u64 = 64 << 10;
-/// Of 10,000 pairs of a flood.
+/// The bound for 10,000 pairs of a flood.
 const MAX_PAIRS_KB: u64 = 16 << 10;
-/// Of a server that does not exist: only its packets do.
+/// The address of a server that does not exist; only packets carry it.
 const ELSEWHERE: Ipv4Addr = Ipv4Addr::new(10, 200, 0, 1);
 const SYN: u8 = 2;
 const ACK: u8 = 16;
@@ -81,8 +81,8 @@ fn half_open(raw: &RawSocket, server: SocketAddrV4, number: u32) {
     raw.send(invented_client(number), server, [number, 0], SYN, &[]);
 }
 
-/// The beginning of a TLS handshake, on a wire between two others: a request for TLS, its answer, and a part of a ClientHello that
-/// the observer keeps until the rest comes.
+/// The beginning of a TLS handshake between two other machines: a request for TLS, its answer, and a part of
+/// a ClientHello that the observer keeps until the rest comes.
 fn half_shaken(raw: &RawSocket, server: SocketAddrV4, number: u32) {
     const PART: usize = 1_200;
     let (client, server) = (invented_client(number), SocketAddrV4::new(ELSEWHERE, server.port()));

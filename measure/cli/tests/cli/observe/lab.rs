@@ -48,7 +48,7 @@ impl Lab {
         Self::start_by(ciphertoll(&[]), engine, server, path, more)
     }
 
-    /// In a network of its own.
+    /// Starts the lab in a separate network namespace.
     pub(super) fn start_alone(engine: Engine, server: &str, path: &str) -> Self {
         let mut command = Command::new("unshare");
         let script = "ip link set lo up; exec \"$0\" \"$@\"";

@@ -146,7 +146,7 @@ fn this_process_is_found_on_this_machine() {
     assert_eq!(seen[0].owner.name, comm.trim_end());
 }
 
-/// A server on a loopback address is another one in each network.
+/// A loopback address means a different server in each network.
 #[test]
 fn connections_to_loopback_count_in_the_observers_own_network_only() {
     let processes = FakeProc::new();

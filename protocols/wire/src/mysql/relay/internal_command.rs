@@ -34,7 +34,7 @@ const FIND_NOTHING: &str = "SELECT 1 FROM DUAL WHERE 0";
 /// Returns no row if the session has no default database. No command can unset one.
 const FIND_DATABASE: &str = "SELECT 1 FROM DUAL WHERE DATABASE() IS NOT NULL";
 const MAX_REPLIES: usize = 10;
-/// What says whether the server accepts writes. A server reports those that it has.
+/// The variables that show whether the server accepts writes. A server reports those that it has.
 const ROLE_VARIABLES: &str = "SHOW GLOBAL VARIABLES WHERE Variable_name IN ('read_only','super_read_only',\
                               'innodb_read_only','wsrep_on','wsrep_provider')";
 const ROLE_STATUS: &str = "SHOW GLOBAL STATUS WHERE Variable_name IN ('wsrep_ready','wsrep_local_state')";

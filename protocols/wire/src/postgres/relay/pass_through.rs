@@ -1,5 +1,5 @@
-//! A session whose messages are forwarded unread, such as replication: it ends with its client, so nothing but the
-//! boundaries of messages is of interest.
+//! A session whose messages are forwarded unread, such as replication: it ends with its client, so only the
+//! boundaries of messages matter.
 
 use crate::{
     postgres::{
@@ -19,8 +19,8 @@ pub struct PassThrough {
 }
 
 impl PassThrough {
-    /// How much of the client's bytes to forward. Fails for what is not a message of a client, such as a second
-    /// startup message.
+    /// How much of the client's bytes to forward. Fails for input that is not a client message, such as a
+    /// second startup message.
     pub fn process_client(&mut self, input: &[u8]) -> Result<ClientInput, Error> {
         let mut at = 0;
         loop {

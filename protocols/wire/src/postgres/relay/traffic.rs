@@ -485,7 +485,7 @@ impl PostgresRelay {
         self.error_was_last
     }
 
-    /// Whether an error since the last call is one that a server gives which has lost its role.
+    /// Whether an error since the last call may mean that the server has lost its role.
     pub fn take_role_doubt(&mut self) -> RoleDoubt {
         std::mem::take(&mut self.role_doubt)
     }

@@ -70,7 +70,7 @@ fn a_doubted_host_is_asked_again_before_others() {
     assert_ne!(case.hosts.epoch(1), epoch);
     assert_eq!(case.hosts.unusable_reason(1), None, "its connections may be asked");
     assert_eq!(case.choose(), Some(1));
-    // The answer to a question that was sent before the doubt is worth nothing.
+    // An answer to a role query that was sent before the doubt does not count.
     let role = ServerRole { kind: READ_WRITE, timeline: None };
     assert_eq!(case.hosts.confirm(1, epoch, role, case.now).0, Verdict::AskAgain);
     assert!(case.hosts.is_searching());
@@ -90,7 +90,7 @@ fn the_higher_timeline_wins_for_ever() {
     case.wait();
     let (verdict, news) = case.tells(0, READ_WRITE, Some(3));
     assert_eq!((verdict, news.is_rival), (Verdict::Unfit(SUPERSEDED), true));
-    // Not even if it is the only one that answers.
+    // It is not used even if no other host answers.
     case.fails(1);
     case.hosts.fell_silent(1, case.hosts.epoch(1), case.now);
     case.wait();

@@ -197,7 +197,7 @@ fn a_kill_is_translated_to_the_servers_connection_id() {
     assert_eq!((processed.pass_bytes, processed.insert.len()), (kill(11).len(), 0));
 }
 
-/// What remains after commands with these responses on a connection of its own.
+/// What remains on a separate connection after commands with these responses.
 fn remains_after(backend: &mut BackendState, exchanges: &[(&str, Vec<u8>)]) -> Remains {
     let mut session =
         ClientSession::begin(&request(), backend, &ConnectionIds::default(), &mut Vec::new()).unwrap();

@@ -64,7 +64,7 @@ impl Model {
             && self.open_of_database(key.database()) < self.database_limit(key).0
     }
 
-    /// Whether an unused connection could be closed for this key, or used if it is of this key.
+    /// Whether an unused connection could be closed for this key, or used if it belongs to this key.
     pub(super) fn can_make_room(&self, key: Name) -> bool {
         let is_unused = |state: &ServerState| matches!(state, ServerState::Idle | ServerState::Kept(_));
         let may_give = |other: Name| {
@@ -72,7 +72,7 @@ impl Model {
             let database = self.open_of_database(other.database()) > self.database_limit(other).1;
             (other.user() == key.user() || user) && (other.database() == key.database() || database)
         };
-        // Connections of paused keys are closed by their workers, and by nobody else.
+        // Only their workers close connections of paused keys.
         let available = self.connections.values().filter(|(key, _)| !self.pauses_of_pool.1.contains(key));
         let unused: Vec<Name> =
             available.filter(|(_, state)| is_unused(state)).map(|(key, _)| *key).collect();
@@ -88,7 +88,8 @@ impl Model {
         }
     }
 
-    /// Whether a client waits whose user has no connection, and that could use the room of a connection of `from`.
+    /// Whether a client waits that could use the room of a connection of `from`, and whose user has no
+    /// connection.
     pub(super) fn is_passed_over(&self, from: Name) -> bool {
         let is_coming = |user: &str| {
             let evicts = |message: &WorkerMessage| matches!(message, WorkerMessage::Evict(_, key) if key.user() == user);

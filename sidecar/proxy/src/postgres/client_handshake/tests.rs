@@ -259,7 +259,7 @@ fn users_whom_the_settings_do_not_name_prove_their_password_however_they_come() 
             step => panic!("{step:?}"),
         }
     }
-    // Nobody is looked up whom the UID excludes, or who has not started TLS.
+    // A client is not looked up if its UID is excluded or it has not started TLS.
     for auth in [ClientAuth::Denied { uid: 7 }, ClientAuth::PasswordByTls, ClientAuth::Certificate] {
         let (mut handshake, first) = unnamed(auth, "found", b"right");
         let step = step(&mut handshake, &first, &mut Vec::new());
