@@ -1,7 +1,7 @@
 //! A socket, with or without TLS, and its buffers.
 
 use std::io;
-use std::net::Shutdown;
+use std::net::{Shutdown, SocketAddr};
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::time::Duration;
@@ -70,6 +70,12 @@ impl Channel {
     pub fn from_unix(stream: UnixStream) -> Result<Self, Error> {
         stream.set_nonblocking(true).map_err(Error::socket("cannot make the socket non-blocking"))?;
         Ok(Self::over(OwnedFd::from(stream).into()))
+    }
+
+    /// The other end, as the kernel knows it; `None` for a Unix socket.
+    pub fn peer_address(&self) -> Result<Option<SocketAddr>, Error> {
+        let peer = self.socket.peer_addr().map_err(Error::socket("cannot get the address of the peer"))?;
+        Ok(peer.as_socket())
     }
 
     /// Ends the connection if the peer's machine acknowledges nothing for this long, whether or not anything is sent. Only

@@ -109,8 +109,8 @@ pub enum Released<K, C> {
     /// It was assigned to this client, which has waited.
     Assigned(C),
     Idle,
-    /// It must be closed, and a connection of this key, which belongs to another user, must be opened. The
-    /// pool counts both as done. There may be room for unserved clients of its own user or database.
+    /// It must be closed, and one of this key, which is another user's, must be opened. The pool counts both as done. There
+    /// may be room for unserved clients of its own user or database.
     Replaced(K),
 }
 
@@ -533,8 +533,7 @@ impl<K: PoolKey, S: WorkerBound, C: WorkerBound> ConnectionPool<K, S, C> {
         pool.idle.remove(connections, server)
     }
 
-    /// The number of waiting clients that are not being served; `None` if another client of this key would
-    /// not have to wait.
+    /// The number of unserved waiting clients; `None` if another client of this key would not have to wait.
     pub fn queue_length(&self, key: &K) -> Option<usize> {
         if self.is_paused(key) {
             return Some(self.waiting);

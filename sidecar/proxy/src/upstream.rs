@@ -9,7 +9,7 @@ use ciphertoll_net::tls::{
     self, Context, Group, PeerName, Resumption, SecurityLevel, Settings, TlsLibrary, TlsParameters,
     TlsVersion, TrustAnchors, Verification,
 };
-use ciphertoll_net::{Address, Connecting, ContextSource, Dialer, Error, Transport};
+use ciphertoll_net::{Address, Channel, Connecting, ContextSource, Dialer, Error, Transport};
 use openssl::asn1::Asn1Time;
 use openssl::x509::X509;
 
@@ -137,14 +137,17 @@ impl Upstream {
         Ok((connecting, at))
     }
 
-    /// Begins a connect to the same address as another connection.
+    /// Begins a connect to the address of an open connection to this host: a name can have several servers.
     pub(crate) fn open_beside(
         &mut self,
         host: usize,
-        at: &OpenedAt,
+        other: &Channel,
         plan: ConnectPlan,
     ) -> Result<Connecting, Error> {
-        self.host(host).ok_or(Error::Closed)?.dial(at.address.clone(), plan)
+        let peer = other.peer_address()?.map(Address::Tcp);
+        let host = self.host(host).ok_or(Error::Closed)?;
+        let address = peer.map_or_else(|| host.addresses.next(), Ok)?;
+        host.dial(address, plan)
     }
 
     /// After a failed connect, the next one uses another address, if there is one.

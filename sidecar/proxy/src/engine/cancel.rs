@@ -58,11 +58,12 @@ impl<P: Protocol> Worker<P> {
         server: Id,
         plan: CancelPlan,
     ) -> Result<(), Error> {
-        let link = self.servers.get(server).and_then(|server| server.link.as_deref());
-        let connecting = match link.and_then(|link| link.host.zip(link.at.as_ref())) {
-            Some((host, at)) => self.env.upstream.open_beside(host, at, plan.connect)?,
-            None => self.env.upstream.open(plan.connect)?,
+        let Some(ServerConnection { link, stage: ServerStage::Open(backend), .. }) = self.servers.get(server)
+        else {
+            return Err(Error::Closed);
         };
+        let host = link.as_deref().and_then(|link| link.host).unwrap_or(0);
+        let connecting = self.env.upstream.open_beside(host, &backend.channel, plan.connect)?;
         let until = self.env.now + self.env.limits.reset;
         let id = self.cancels.insert(CancelRequest::new(connecting, plan.commands, server, requester, until));
         if let Some(channel) = self.cancels.get_mut(id).and_then(CancelRequest::channel)

@@ -436,7 +436,7 @@ impl<P: Protocol> Worker<P> {
         let host = self.link(id)?.host?;
         let backend = self.servers.open(id)?;
         let (client, session) = backend.client().zip(backend.session())?;
-        let is_answered = session.departure() == Departure::Now && session.can_send_error();
+        let is_answered = session.departure() == Departure::Now;
         (is_answered && hosts.with(|all| all.is_to_be_left(host))).then_some(client)
     }
 
@@ -562,6 +562,10 @@ const NOT_ASKED: ServerRole = ServerRole { kind: RoleKind::NotAsked, timeline: N
 /// Whether another host would not help or must not be asked: like libpq, do not send a refused password to
 /// other hosts.
 fn is_final(error: &Error) -> bool {
+    // MySQL counts these among the connection failures. The host works.
+    if error.is_too_many_connections() {
+        return true;
+    }
     if let Error::Protocol(said) = error
         && let Some(refusal) = Refusal::from_server(said)
     {

@@ -123,6 +123,19 @@ impl Host {
         self.attempt == Attempt::None && self.retry.is_none_or(|retry| now >= retry)
     }
 
+    /// Whether its last answer was that it has the role, and no question has failed since. A doubt alone ends nothing.
+    fn has_role(&self) -> bool {
+        match self.standing {
+            Standing::Usable => true,
+            Standing::Doubtful => self.misses == 0,
+            Standing::Unknown
+            | Standing::Unfit
+            | Standing::Silent
+            | Standing::Left
+            | Standing::Superseded => false,
+        }
+    }
+
     /// Whether a promising attempt began a moment ago.
     fn has_just_been_tried(&self, now: Instant) -> bool {
         let is_recent = self.tried.is_some_and(|tried| now.duration_since(tried) < FIRST_PAUSE);
@@ -251,8 +264,8 @@ impl Hosts {
         !self.all.iter().any(|host| host.standing == Standing::Usable)
     }
 
-    /// A host that should tell its role: it is doubted, or no host can be used, or it has not told it for this long. Its
-    /// connect begins now.
+    /// A host that should tell its role: it is doubted, or no host can be used, or it has not told it for this long. The
+    /// last one that was used is the first. Its connect begins now.
     pub(crate) fn poll(&mut self, now: Instant, interval: Duration) -> Option<usize> {
         let is_old =
             |moment: Option<Instant>| moment.is_none_or(|moment| now.duration_since(moment) >= interval);
@@ -261,7 +274,9 @@ impl Hosts {
             let is_urgent = is_searching || host.standing == Standing::Doubtful;
             is_urgent && host.can_be_tried(now) || is_old(host.tried) && is_old(host.confirmed)
         };
-        let found = self.all.iter().position(|host| host.attempt == Attempt::None && is_due(host))?;
+        let order = self.current.into_iter().chain(0..self.all.len());
+        let mut free = order.filter(|at| self.all[*at].attempt == Attempt::None);
+        let found = free.find(|at| is_due(&self.all[*at]))?;
         let host = &mut self.all[found];
         host.tried = Some(now);
         host.attempt = Attempt::Running;
@@ -286,6 +301,7 @@ impl Hosts {
         (host.role, host.confirmed, host.reason) = (Some(role), Some(now), None);
         if !self.target.accepts(role.kind) {
             host.missed(Standing::Unfit, now);
+            self.retry_rivals(at);
             return (Verdict::Unfit(NOT_IN_ROLE), news);
         }
         if self.is_superseded(at, role) {
@@ -326,7 +342,15 @@ impl Hosts {
         if has_timelines && role.timeline != self.timeline {
             return role.timeline < self.timeline;
         }
-        self.current.is_some_and(|current| current != at && self.all[current].standing == Standing::Usable)
+        self.current.is_some_and(|current| current != at && self.all[current].has_role())
+    }
+
+    /// The current host may have lost the role: those that it has superseded are asked without a pause.
+    fn retry_rivals(&mut self, at: usize) {
+        if self.current == Some(at) && !self.all[at].has_role() {
+            let rivals = self.all.iter_mut().filter(|host| host.standing == Standing::Superseded);
+            rivals.for_each(|host| host.retry = None);
+        }
     }
 
     /// A connect has failed: other hosts are tried first. Open connections are asked again before they are used.
@@ -337,6 +361,7 @@ impl Hosts {
         host.missed(if was_usable { Standing::Doubtful } else { Standing::Silent }, now);
         let is_new = host.reason.as_ref() != Some(&reason);
         host.reason = Some(reason);
+        self.retry_rivals(at);
         is_new
     }
 
@@ -346,6 +371,7 @@ impl Hosts {
         if host.epoch == epoch {
             host.missed(Standing::Silent, now);
             host.reason = Some("it does not answer".to_owned());
+            self.retry_rivals(at);
         }
     }
 

@@ -5,19 +5,20 @@ use std::io;
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::process::{Command, Stdio};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
 
 use ciphertoll_model::{Auth, Engine};
 use ciphertoll_testing::missing;
 
 use crate::Case;
-use crate::cases::one;
-use crate::fixture::{Fixture, PORT};
+use crate::cases::{cancel_request, one};
+use crate::fixture::{Fixture, PORT, Proxy, RawClient};
 use crate::operations::await_that;
 
-pub(crate) const CASES: [Case; 2] = [
+pub(crate) const CASES: [Case; 3] = [
     ("connections to an address that a name has lost are closed when they are idle", moved),
+    ("a cancel request goes to the address of the connection, not to another one of the name", cancelled),
     ("a host whose certificate has another host's name is not used", verified),
 ];
 
@@ -25,15 +26,23 @@ const NAME: &str = "db.toll.test";
 /// In a namespace of mounts, puts the file in the place of `/etc/hosts`, and runs the rest.
 const WITH_HOSTS: &str = "mount --bind \"$1\" /etc/hosts && shift && exec \"$@\"";
 
+const LOST: &str = "its address was removed";
+
 /// Forwards connections to the server, and counts them. Its threads end with the test's process.
-struct Forwarder(Arc<AtomicUsize>);
+struct Forwarder {
+    accepted: Arc<AtomicUsize>,
+    refuses: Arc<AtomicBool>,
+}
 
 impl Forwarder {
     fn start(listener: TcpListener, server: SocketAddr) -> Self {
-        let accepted = Arc::new(AtomicUsize::new(0));
-        let count = Arc::clone(&accepted);
+        let (accepted, refuses) = <(Arc<AtomicUsize>, Arc<AtomicBool>)>::default();
+        let (count, is_closing) = (Arc::clone(&accepted), Arc::clone(&refuses));
         thread::spawn(move || {
             for client in listener.incoming().map_while(Result::ok) {
+                if is_closing.load(Ordering::Acquire) {
+                    continue;
+                }
                 count.fetch_add(1, Ordering::AcqRel);
                 let server = TcpStream::connect(server).expect("the server listens");
                 let pass = |from: &TcpStream, to: &TcpStream| {
@@ -49,56 +58,105 @@ impl Forwarder {
                 pass(&server, &client);
             }
         });
-        Self(accepted)
+        Self { accepted, refuses }
     }
 
     fn accepted(&self) -> usize {
-        self.0.load(Ordering::Acquire)
+        self.accepted.load(Ordering::Acquire)
+    }
+
+    /// Whether it closes new connections at once.
+    fn refuse(&self, refuses: bool) {
+        self.refuses.store(refuses, Ordering::Release);
+    }
+}
+
+/// Two addresses of the same port, each of which leads to the server, and a proxy that reads the name from its own file.
+struct Named {
+    hosts: tempfile::NamedTempFile,
+    forwarders: [Forwarder; 2],
+    proxy: Proxy,
+}
+
+impl Named {
+    /// `None` if that needs rights that are missing.
+    fn start(fixture: &mut Fixture, names: &str, arguments: &[&str]) -> Option<Self> {
+        let can_mount = Command::new("unshare").args(["-m", "true"]).stderr(Stdio::null()).status();
+        if !can_mount.is_ok_and(|status| status.success()) {
+            missing("namespaces of mounts need root");
+            return None;
+        }
+        let server = SocketAddr::from(([127, 0, 0, 1], fixture.server_port()));
+        let first = TcpListener::bind("127.0.0.2:0").expect("a port");
+        let port = first.local_addr().expect("it is bound").port();
+        let second = TcpListener::bind(("127.0.0.3", port)).expect("the same port at another address");
+        let forwarders = [first, second].map(|listener| Forwarder::start(listener, server));
+        let (directory, listen) = fixture.new_directory();
+        let hosts = tempfile::NamedTempFile::new().expect("a file");
+        fs::write(hosts.path(), names).expect("ours to write");
+        let user = fixture.server().account(Auth::default_of(Engine::Postgres)).user;
+        let url = format!("postgres://{user}@{NAME}:{port}/{}?sslmode=require", fixture.server().database());
+        let mut command = Command::new("unshare");
+        command
+            .args(["-m", "sh", "-c", WITH_HOSTS, "sh"])
+            .arg(hosts.path())
+            .arg(env!("CARGO_BIN_EXE_ciphertoll-proxy"))
+            .args(["--listen", &listen, "--server", &url, "--log", "debug"])
+            .args(arguments)
+            .args(fixture.mode_arguments())
+            .env("PGPASSWORD", String::from_utf8(fixture.password()).expect("passwords here are text"));
+        let proxy = fixture.proxy_by(&mut command, directory, PORT);
+        Some(Self { hosts, forwarders, proxy })
+    }
+
+    fn accepted(&self) -> [usize; 2] {
+        self.forwarders.each_ref().map(Forwarder::accepted)
     }
 }
 
 fn moved(fixture: &mut Fixture) {
-    let can_mount = Command::new("unshare").args(["-m", "true"]).stderr(Stdio::null()).status();
-    if !can_mount.is_ok_and(|status| status.success()) {
-        return missing("namespaces of mounts need root");
-    }
-    let server = SocketAddr::from(([127, 0, 0, 1], fixture.server_port()));
-    let first = TcpListener::bind("127.0.0.2:0").expect("a port");
-    let port = first.local_addr().expect("it is bound").port();
-    let second = TcpListener::bind(("127.0.0.3", port)).expect("the same port at another address");
-    let [first, second] = [first, second].map(|listener| Forwarder::start(listener, server));
-    let (directory, listen) = fixture.new_directory();
-    let hosts = tempfile::NamedTempFile::new().expect("a file");
-    // The same file, because another one would not be in place of /etc/hosts.
-    let name = |address: &str| fs::write(hosts.path(), format!("{address} {NAME}\n")).expect("ours to write");
-    name("127.0.0.2");
-    let user = fixture.server().account(Auth::default_of(Engine::Postgres)).user;
-    let url = format!("postgres://{user}@{NAME}:{port}/{}?sslmode=require", fixture.server().database());
-    let mut command = Command::new("unshare");
-    command
-        .args(["-m", "sh", "-c", WITH_HOSTS, "sh"])
-        .arg(hosts.path())
-        .arg(env!("CARGO_BIN_EXE_ciphertoll-proxy"))
-        .args(["--listen", &listen, "--server", &url, "--log", "debug", "--dns-time", "1s"])
-        .args(fixture.mode_arguments())
-        .env("PGPASSWORD", String::from_utf8(fixture.password()).expect("passwords here are text"));
-    let mut proxy = fixture.proxy_by(&mut command, directory, PORT);
-    let mut in_transaction = proxy.client();
+    let first_name = format!("127.0.0.2 {NAME}\n");
+    let Some(mut named) = Named::start(fixture, &first_name, &["--dns-time", "1s"]) else { return };
+    let mut in_transaction = named.proxy.client();
     in_transaction.execute("BEGIN").expect("a transaction");
     let process = one(&mut in_transaction, "SELECT pg_backend_pid()");
-    assert_eq!(one(&mut proxy.client(), "SELECT 1"), "1");
-    assert_eq!((first.accepted(), second.accepted()), (2, 0));
-    name("127.0.0.3");
+    assert_eq!(one(&mut named.proxy.client(), "SELECT 1"), "1");
+    assert_eq!(named.accepted(), [2, 0]);
+    // The same file, because another one would not be in place of /etc/hosts.
+    fs::write(named.hosts.path(), format!("127.0.0.3 {NAME}\n")).expect("ours to write");
     // The idle one is closed without a client.
-    await_that("the idle connection is closed", || proxy.process.count("its address was removed") == 1);
+    await_that("the idle connection is closed", || named.proxy.process.count(LOST) == 1);
     assert_eq!(one(&mut in_transaction, "SELECT pg_backend_pid()"), process);
-    assert_eq!(one(&mut proxy.client(), "SELECT 1"), "1");
-    assert_eq!((first.accepted(), second.accepted()), (2, 1));
+    assert_eq!(one(&mut named.proxy.client(), "SELECT 1"), "1");
+    assert_eq!(named.accepted(), [2, 1]);
     in_transaction.execute("COMMIT").expect("the end");
     drop(in_transaction);
-    await_that("the other one is closed", || proxy.process.count("its address was removed") == 2);
-    assert_ne!(one(&mut proxy.client(), "SELECT pg_backend_pid()"), process);
-    assert_eq!(first.accepted(), 2);
+    await_that("the other one is closed", || named.proxy.process.count(LOST) == 2);
+    assert_ne!(one(&mut named.proxy.client(), "SELECT pg_backend_pid()"), process);
+    assert_eq!(named.accepted()[0], 2);
+}
+
+/// A name can have several servers, and only one of them knows the command.
+fn cancelled(fixture: &mut Fixture) {
+    let both = format!("127.0.0.2 {NAME}\n127.0.0.3 {NAME}\n");
+    let Some(named) = Named::start(fixture, &both, &[]) else { return };
+    let mut sleeper = named.proxy.raw(&[]);
+    sleeper.answer();
+    sleeper.query("SELECT pg_sleep(600)");
+    await_that("it is connected", || named.accepted() != [0, 0]);
+    let used = named.accepted().iter().position(|accepted| *accepted > 0).expect("one of them");
+    // From now on, new connections use the other address.
+    named.forwarders[used].refuse(true);
+    await_that("the other address is used", || {
+        let served = named.proxy.try_client().and_then(|mut client| client.query("SELECT 1"));
+        served.is_ok() && named.accepted()[1 - used] > 0
+    });
+    named.forwarders[used].refuse(false);
+    let before = named.accepted();
+    named.proxy.raw_silent().send(&cancel_request(sleeper.process_id, &sleeper.key));
+    assert_eq!(RawClient::error_state(&sleeper.answer()).as_deref(), Some("57014"));
+    assert_eq!(named.accepted()[1 - used], before[1 - used]);
+    assert_eq!(named.accepted()[used], before[used] + 1);
 }
 
 fn verified(fixture: &mut Fixture) {

@@ -113,6 +113,24 @@ fn without_timelines_the_last_confirmed_server_is_used_as_long_as_it_has_the_rol
 }
 
 #[test]
+fn a_doubt_alone_makes_no_other_server_the_current_one() {
+    let mut case = Case::of(2, TargetSession::ReadWrite);
+    case.tells(1, READ_WRITE, None);
+    assert_eq!(case.tells(0, READ_WRITE, None).0, Verdict::Unfit(SUPERSEDED));
+    case.wait();
+    case.hosts.doubt(1, case.hosts.epoch(1));
+    assert_eq!(case.hosts.poll(case.now, LONGEST_PAUSE), Some(1));
+    assert_eq!(case.tells(0, READ_WRITE, None).0, Verdict::Unfit(SUPERSEDED));
+    assert_eq!(case.tells(1, READ_WRITE, None).0, Verdict::Usable);
+    // An attempt that fails means more than a doubt.
+    case.hosts.doubt(1, case.hosts.epoch(1));
+    assert_eq!(case.tells(0, READ_WRITE, None).0, Verdict::Unfit(SUPERSEDED));
+    case.fails(1);
+    assert_eq!(case.choose(), Some(0), "it is asked at once");
+    assert_eq!(case.tells(0, READ_WRITE, None).1.left, Some(1));
+}
+
+#[test]
 fn a_host_that_fails_is_tried_again_after_pauses_that_grow() {
     let mut case = Case::of(1, TargetSession::Primary);
     let mut pauses = Vec::new();
@@ -209,6 +227,8 @@ proptest! {
     fn at_most_one_server_has_the_role_and_never_one_of_a_lower_timeline(events in events()) {
         let mut case = Case::of(3, TargetSession::ReadWrite);
         let mut highest = None;
+        // The server that has the role, as far as its own answers and failures tell.
+        let mut held = None;
         for event in events {
             match event {
                 HostEvent::Choose => drop(case.choose()),
@@ -217,12 +237,23 @@ proptest! {
                     if verdict == Verdict::Usable {
                         prop_assert_eq!(kind, READ_WRITE);
                         prop_assert!(timeline.is_none() || timeline >= highest);
+                        let is_promoted = highest.is_some() && timeline > highest;
+                        prop_assert!(is_promoted || held.is_none_or(|held| held == at));
                         highest = highest.max(timeline);
+                        held = Some(at);
+                    } else if held == Some(at) {
+                        held = None;
                     }
                 }
                 HostEvent::Doubt(at) => drop(case.hosts.doubt(at, case.hosts.epoch(at))),
-                HostEvent::Fails(at) => case.fails(at),
-                HostEvent::Silent(at) => case.hosts.fell_silent(at, case.hosts.epoch(at), case.now),
+                HostEvent::Fails(at) => {
+                    case.fails(at);
+                    held = held.filter(|held| *held != at);
+                }
+                HostEvent::Silent(at) => {
+                    case.hosts.fell_silent(at, case.hosts.epoch(at), case.now);
+                    held = held.filter(|held| *held != at);
+                }
                 HostEvent::Waits => case.wait(),
             }
             let usable = case.hosts.all.iter().filter(|host| host.standing == Standing::Usable).count();

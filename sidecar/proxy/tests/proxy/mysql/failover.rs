@@ -5,6 +5,7 @@ use std::time::Instant;
 use super::Case;
 use super::fixture::{Fixture, Proxy, code, one, try_one};
 use super::pair::Pair;
+use crate::fixture::Mode;
 use crate::ledger::Ledger;
 use crate::operations::{await_that, json};
 
@@ -51,16 +52,27 @@ fn flipped(fixture: &mut Fixture) {
 fn moved(fixture: &mut Fixture) {
     let mut pair = Pair::start(fixture);
     pair.members[1].set_read_only(1);
-    let proxy = proxy_to(fixture, &pair, "read-write", &[]);
+    let mut proxy = proxy_to(fixture, &pair, "read-write", &[]);
     let mut client = proxy.client();
     let port = "SELECT @@port";
     let [old, new] = pair.members.each_ref().map(|member| member.port.to_string());
     assert_eq!(one(&mut client, port), old);
+    let mut pinned = proxy.client();
+    assert_eq!(one(&mut pinned, "SELECT GET_LOCK('moved', 0)"), "1");
     pair.members[0].set_read_only(1);
     let refused = client.execute("INSERT INTO numbered VALUES (1, 1)").expect_err("it is read-only");
     assert_eq!(code(&refused), Some(READ_ONLY));
+    pinned.execute("INSERT INTO numbered VALUES (1, 1)").expect_err("it is read-only");
     await_that("it is noticed", || standing(&proxy, 0) == "unfit");
     pair.members[1].set_read_only(0);
+    // Its last answer was an error, and it sends nothing more.
+    await_that("the session of an idle client ends", || {
+        let ended = match fixture.mode {
+            Mode::Session => 2,
+            Mode::Transaction => 1,
+        };
+        proxy.process.count("another server has taken the role of the one that this session used") == ended
+    });
     // In transaction mode it goes on there, in session mode it must connect again.
     await_that("it is led to the other server", || {
         let found = try_one(&mut client, port);
