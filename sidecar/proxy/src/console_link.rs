@@ -6,10 +6,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
-use ciphertoll_net::Channel;
+use ciphertoll_net::{Channel, Peer};
 
 use crate::console_facts::Facts;
-use crate::console_rules::Role;
+use crate::console_rules::{ConsoleLogin, Role};
 use crate::operations::Operations;
 
 /// Sessions and requests at a time; further ones are refused.
@@ -19,8 +19,8 @@ const MAX_STATS_SESSIONS: usize = 10;
 /// A client of the console. Its connection no longer belongs to a worker.
 pub(crate) struct ConsoleClient {
     pub(crate) channel: Channel,
-    pub(crate) user: String,
-    pub(crate) role: Role,
+    pub(crate) login: ConsoleLogin,
+    pub(crate) peer: Peer,
     /// What the client must present to cancel its commands, with the process ID of its session.
     pub(crate) secret: [u8; 4],
     pub(crate) session: SessionGuard,

@@ -21,6 +21,23 @@ pub enum OwnUid {
     IsAdmin,
 }
 
+/// A client that logs in to the console.
+#[derive(Clone, Debug)]
+pub struct ConsoleLogin {
+    pub(crate) user: String,
+    pub(crate) proof: LoginProof,
+}
+
+/// How a client has shown who it is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum LoginProof {
+    /// As every client of its listener.
+    #[default]
+    Authentication,
+    /// By the proxy's own UID, and by nothing else.
+    OwnUid,
+}
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Role {
     /// May use all commands.
@@ -29,11 +46,17 @@ pub(crate) enum Role {
     Stats,
 }
 
+/// The error for a user without a role.
+pub(crate) fn not_allowed(user: &str) -> String {
+    format!("not allowed: \"{user}\" may not use the console")
+}
+
 impl ConsoleRules {
-    /// What this authenticated user may do.
-    pub(crate) fn role(&self, user: &str, peer: Peer) -> Option<Role> {
-        let is_named = |users: &[String]| users.iter().any(|known| known == user);
-        if is_named(&self.admin_users) || user == CONSOLE && self.trusts(peer) {
+    /// What a client from this peer may do.
+    pub(crate) fn role(&self, login: &ConsoleLogin, peer: Peer) -> Option<Role> {
+        let is_named =
+            |users: &[String]| login.proof == LoginProof::Authentication && users.contains(&login.user);
+        if is_named(&self.admin_users) || login.user == CONSOLE && self.trusts(peer) {
             Some(Role::Admin)
         } else {
             is_named(&self.stats_users).then_some(Role::Stats)
@@ -60,13 +83,23 @@ mod tests {
             stats_users: vec!["stats".to_owned(), "root".to_owned()],
             own_uid: OwnUid::NotSpecial,
         };
-        assert_eq!(rules.role("root", process(own)), Some(Role::Admin));
-        assert_eq!(rules.role("stats", process(own)), Some(Role::Stats));
-        assert_eq!(rules.role("app", process(own)), None);
-        assert_eq!(rules.role(CONSOLE, process(own)), None);
+        let login = |user: &str, proof| ConsoleLogin { user: user.to_owned(), proof };
+        let authenticated = |user| login(user, LoginProof::Authentication);
+        let by_uid = login(CONSOLE, LoginProof::OwnUid);
+        assert_eq!(rules.role(&authenticated("root"), process(own)), Some(Role::Admin));
+        assert_eq!(rules.role(&authenticated("stats"), process(own)), Some(Role::Stats));
+        assert_eq!(rules.role(&authenticated("app"), process(own)), None);
+        assert_eq!(rules.role(&authenticated(CONSOLE), process(own)), None);
         rules.own_uid = OwnUid::IsAdmin;
-        assert_eq!(rules.role(CONSOLE, process(own)), Some(Role::Admin));
-        assert_eq!(rules.role(CONSOLE, process(own + 1)), None);
-        assert_eq!(rules.role(CONSOLE, Peer::Address(([127, 0, 0, 1], 1).into())), None);
+        for login in [&authenticated(CONSOLE), &by_uid] {
+            assert_eq!(rules.role(login, process(own)), Some(Role::Admin));
+            assert_eq!(rules.role(login, process(own + 1)), None);
+            assert_eq!(rules.role(login, Peer::Address(([127, 0, 0, 1], 1).into())), None);
+        }
+        // Who is only trusted is nobody when the trust ends.
+        rules.admin_users.push(CONSOLE.to_owned());
+        rules.own_uid = OwnUid::NotSpecial;
+        assert_eq!(rules.role(&authenticated(CONSOLE), process(own)), Some(Role::Admin));
+        assert_eq!(rules.role(&by_uid, process(own)), None);
     }
 }

@@ -14,6 +14,7 @@ use ciphertoll_wire::session::{self, ServerInfo};
 use foldhash::HashMap;
 
 use crate::client_auth::ClientAuth;
+use crate::console_rules::ConsoleLogin;
 use crate::credentials::PasswordCell;
 use crate::exceeded::Exceeded;
 use crate::fingerprint::Fingerprint;
@@ -213,8 +214,8 @@ pub trait Protocol: Clone + Send + 'static {
     /// Appends the message that ends a connection.
     fn terminate(&self, to_server: &mut Vec<u8>);
 
-    /// The user of a client that logs in to the console instead of a database.
-    fn console_user<'a>(&self, _: &'a Self::Request) -> Option<&'a str> {
+    /// A client that logs in to the console instead of a database.
+    fn console_login(&self, _: &Self::Request) -> Option<ConsoleLogin> {
         None
     }
 
@@ -268,7 +269,12 @@ pub trait PoolKey: Clone + Debug + Eq + Hash {
 
     /// Whether such a connection serves one client and ends with it.
     fn is_dedicated(&self) -> bool {
-        false
+        self.replication().is_some()
+    }
+
+    /// The kind of replication for which such a connection is used, as PgBouncer's console names it.
+    fn replication(&self) -> Option<&'static str> {
+        None
     }
 }
 

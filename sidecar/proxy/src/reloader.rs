@@ -135,7 +135,11 @@ impl Reloads {
         if !is_same {
             return Err(format!("the server stays {} until the proxy is restarted", server_url.label()));
         }
+        // Connections are watched from the start, or not at all.
+        let same_watch =
+            fixed.server.is_watched() || settings.limits.dns.is_some() == fixed.limits.dns.is_some();
         for (what, same) in [
+            ("dns-time", same_watch),
             ("listen", settings.listen == fixed.listen),
             ("mode", settings.pooling == fixed.pooling),
             ("reset", settings.reset == fixed.reset),
@@ -147,6 +151,9 @@ impl Reloads {
         }
         let (pooling, reset) = (fixed.pooling, fixed.reset);
         let mut settings = Settings { listen: fixed.listen.clone(), pooling, reset, ..settings };
+        if !same_watch {
+            settings.limits.dns = fixed.limits.dns;
+        }
         for user in &mut settings.users {
             // The password that an unchanged command has printed stays in use.
             let known = user.command.as_ref().and_then(|cell| server.credentials.known(cell));

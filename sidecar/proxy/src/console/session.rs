@@ -12,6 +12,7 @@ use super::messages::{
     HELP, write_done, write_failure, write_greeting, write_notice, write_ready, write_table,
 };
 use crate::console_link::{ConsoleClient, SessionGuard};
+use crate::console_rules::not_allowed;
 use crate::engine::ControlHandle;
 use crate::log::Level;
 use crate::protocol::Protocol;
@@ -87,7 +88,7 @@ impl Caller for ConsoleSession {
 
 impl ConsoleSession {
     fn serve<P: Protocol>(client: ConsoleClient, control: &ControlHandle<P>) -> Result<(), End> {
-        let ConsoleClient { mut channel, user, role, secret, session } = client;
+        let ConsoleClient { mut channel, login, peer, secret, session } = client;
         let reactor = Reactor::new()?;
         reactor.register(&mut channel, EVENT, WatchedEvents::Both)?;
         // A peer that vanishes does not keep its place. Unix sockets do not have this option and do not need
@@ -100,7 +101,14 @@ impl ConsoleSession {
             let Some(text) = own.next_query()? else { return Err(End::Left) };
             // A cancel request that came too late.
             own.session.take_cancelled();
-            let reply = execute(control, &text, &user, role, &mut own);
+            // The settings may be others than at the login.
+            let facts = control.console().facts();
+            let rules = facts.as_ref().and_then(|facts| facts.rules.as_ref());
+            let Some(role) = rules.and_then(|rules| rules.role(&login, peer)) else {
+                own.end(*b"28000", &not_allowed(&login.user))?;
+                return Err(End::Left);
+            };
+            let reply = execute(control, &text, &login.user, role, &mut own);
             let out = own.channel.output();
             match reply {
                 Ok((_, ConsoleReply::StopsAtOnce)) => {
@@ -161,9 +169,13 @@ impl ConsoleSession {
     }
 
     fn refuse(&mut self, message: &str) -> Result<Option<String>, End> {
-        write_failure(self.channel.output(), Severity::Fatal, *b"08P01", message)?;
-        self.flush()?;
+        self.end(*b"08P01", message)?;
         Err(End::Left)
+    }
+
+    fn end(&mut self, sqlstate: [u8; 5], message: &str) -> Result<(), End> {
+        write_failure(self.channel.output(), Severity::Fatal, sqlstate, message)?;
+        self.flush()
     }
 
     /// Waits for input or room to send.

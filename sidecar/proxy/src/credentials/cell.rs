@@ -104,10 +104,32 @@ struct CellState {
     pause: Duration,
 }
 
+impl PasswordCommand {
+    /// Whether both print passwords for the same user, however long they live and are waited for.
+    pub(super) fn prints_the_same(&self, other: &Self) -> bool {
+        self.user == other.user && self.words == other.words
+    }
+}
+
 impl PasswordCell {
     /// The command is due at once.
     pub fn new(command: PasswordCommand) -> Self {
         let state = CellState { due: Some(Instant::now()), ..CellState::default() };
+        Self { command, state: Mutex::new(state) }
+    }
+
+    /// A cell that uses the password of this one until its own command, which is due at once, has printed another one.
+    pub(super) fn succeeded_by(&self, command: PasswordCommand) -> Self {
+        let known = self.state();
+        let login = known.login.as_ref().map(|login| Arc::new(login.under(&command)));
+        let state = CellState {
+            login,
+            version: known.version,
+            is_accepted: known.is_accepted,
+            due: Some(Instant::now()),
+            failure: known.failure.clone(),
+            ..CellState::default()
+        };
         Self { command, state: Mutex::new(state) }
     }
 
@@ -250,6 +272,19 @@ impl PasswordCell {
 }
 
 impl FetchedLogin {
+    /// The same login with the limits of another command.
+    fn under(&self, command: &PasswordCommand) -> Self {
+        let limit = command.lifetime.map(|lifetime| self.fetched + lifetime.min(LONGEST_LIFE));
+        Self {
+            user: self.user.clone(),
+            password: Secret::new(self.password.expose().to_vec()),
+            keys: Arc::new(KeyCache::with_max_iterations(command.max_scram_iterations)),
+            expires: [self.expires, limit].into_iter().flatten().min(),
+            expires_unix_s: self.expires_unix_s,
+            fetched: self.fetched,
+        }
+    }
+
     fn is_valid(&self, now: Instant) -> bool {
         self.expires.is_none_or(|expires| now < expires)
     }

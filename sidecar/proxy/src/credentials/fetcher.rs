@@ -78,9 +78,13 @@ impl Credentials {
         }
     }
 
-    /// The known cell of an equal command, with its password.
+    /// The cell of an equal command, or one with the password that the same program has printed for the same user.
     pub(crate) fn known(&self, cell: &PasswordCell) -> Option<Arc<PasswordCell>> {
-        lock(&self.0.cells).iter().find(|known| known.command() == cell.command()).cloned()
+        let command = cell.command();
+        let cells = lock(&self.0.cells);
+        let known = cells.iter().find(|known| known.command().prints_the_same(command))?;
+        let is_equal = known.command() == command;
+        Some(if is_equal { Arc::clone(known) } else { Arc::new(known.succeeded_by(command.clone())) })
     }
 
     /// Runs these commands from now on, each of them at once. The passwords that they have are used meanwhile.

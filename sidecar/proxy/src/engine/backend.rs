@@ -157,6 +157,12 @@ impl<P: Protocol> Slab<ServerConnection<P>> {
 }
 
 impl<P: Protocol> ServerConnection<P> {
+    /// Whether it was opened only to learn the role of a host. The pool does not count it.
+    pub(super) fn is_poll(&self) -> bool {
+        let is_opening = |link: &&HostLink| link.phase == LinkPhase::Opening;
+        self.link.as_deref().filter(is_opening).is_some_and(|link| link.purpose == LinkPurpose::Poll)
+    }
+
     pub(super) fn connecting(key: P::Key, number: u32, env: &Environment<P>) -> Self {
         let fingerprints = (env.upstream.fingerprint, env.protocol.fingerprint(&key));
         let password = PasswordUse::of(env.protocol.password_cell(&key));
@@ -231,8 +237,7 @@ impl<P: Protocol> ServerConnection<P> {
             ("group", &group),
             ("auth", &login_info.1),
         ];
-        let is_poll = self.link.as_ref().is_some_and(|link| link.purpose == LinkPurpose::Poll);
-        env.log.event(if is_poll { Level::Debug } else { Level::Info }, "server-connected", &fields);
+        env.log.event(if self.is_poll() { Level::Debug } else { Level::Info }, "server-connected", &fields);
         let Some(state) = env.protocol.backend_state(&self.key, info) else {
             let reason = "the server speaks another protocol";
             return Err(postgres::Error::Protocol { message: "end of the login", reason }.into());

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::backend::{Activity, Backend, ServerStage};
+use super::backend::{Activity, Backend, ServerConnection, ServerStage};
 use super::client::ClientStage;
 use super::control::ControlHandle;
 use super::control_request::{ControlRequest, Health, PreparedSettings};
@@ -172,6 +172,11 @@ impl<P: Protocol> Worker<P> {
         clients
     }
 
+    /// The connections that the pool counts: without those that only ask a host for its role.
+    fn pooled_servers(&self) -> impl Iterator<Item = &ServerConnection<P>> {
+        self.servers.values().filter(|server| !server.is_poll())
+    }
+
     /// The groups that have these limits. `name_of` is the name of a key's group.
     fn groups(
         &self,
@@ -183,7 +188,7 @@ impl<P: Protocol> Worker<P> {
         if groups.is_empty() {
             return Vec::new();
         }
-        for server in self.servers.values() {
+        for server in self.pooled_servers() {
             if let Some(group) = groups.get_mut(name_of(&server.key)) {
                 group.connections += 1;
             }
@@ -210,7 +215,7 @@ impl<P: Protocol> Worker<P> {
             ..PoolStatus::default()
         };
         let now = Instant::now();
-        for server in self.servers.values() {
+        for server in self.pooled_servers() {
             let key = &server.key;
             let pool = pools.entry((key.user(), key.database())).or_insert_with(|| empty(key));
             pool.oldest_s = pool.oldest_s.max(now.duration_since(server.opened_at).as_secs_f64());

@@ -12,8 +12,8 @@ use super::shared_state::Discovery;
 use super::usage::{UsageByDatabase, add_usage};
 use super::views::{ClientPage, ClientState, ClientView, PAGE, ServerState, ServerView};
 use super::worker::Worker;
-use crate::console_link::ConsoleClient;
-use crate::console_rules::CONSOLE;
+use crate::console_link::{ConsoleClient, SessionGuard};
+use crate::console_rules::{CONSOLE, ConsoleLogin, LoginProof, Role, not_allowed};
 use crate::log::Level;
 use crate::operations::{KILLED, Operations, Scope};
 use crate::protocol::{PoolKey, Protocol, ProtocolRequest};
@@ -232,11 +232,12 @@ impl<P: Protocol> Worker<P> {
         };
         let of_server = || self.application_name(self.servers.open(server?)?);
         let of_request = client.waiting_request().and_then(ProtocolRequest::application_name);
-        let login = self.key_of(client).map(|key| (key.user().to_owned(), key.database().to_owned()));
+        let key = self.key_of(client);
         ClientView {
             number: client.origin.number,
             index: id.index,
-            login,
+            login: key.map(|key| (key.user().to_owned(), key.database().to_owned())),
+            replication: key.and_then(PoolKey::replication),
             state,
             peer: client.origin.peer,
             connected: client.origin.connected,
@@ -267,6 +268,7 @@ impl<P: Protocol> Worker<P> {
                 host: server.link.as_ref().and_then(|link| link.host),
                 user: server.key.user().to_owned(),
                 database: server.key.database().to_owned(),
+                replication: server.key.replication(),
                 state,
                 opened: server.opened_at,
                 client: client.map(|client| client.index),
@@ -281,39 +283,48 @@ impl<P: Protocol> Worker<P> {
 
     /// Hands a client that has logged in to the console, if that is what it asks for. Returns whether it has.
     pub(super) fn enter_console(&mut self, id: Id, request: &P::Request) -> bool {
-        let Some(rules) = &self.env.access.console else { return false };
-        let Some(user) = self.env.protocol.console_user(request) else { return false };
-        let Some(client) = self.clients.get_mut(id) else { return true };
-        let role = client.origin.peer.and_then(|peer| rules.role(user, peer));
-        let token = self.tokens.create();
-        let refusal = match (role, token) {
-            (None, _) => {
-                Refusal::new(Refusal::WHO, format!("not allowed: \"{user}\" may not use the console"))
-            }
-            (Some(_), None) => Refusal::new(*b"XX000", "OpenSSL has no random bytes"),
-            (Some(role), Some(token)) => {
-                let link = &self.env.services.console;
-                match link.begin_session(token.process_id, Some(token.secret), role) {
-                    Some(session) => {
-                        let user = user.to_owned();
-                        if let Some(client) = self.clients.remove(id) {
-                            let mut channel = client.channel;
-                            if self.env.reactor.deregister(&mut channel).is_ok() {
-                                let secret = token.secret;
-                                let client = ConsoleClient { channel, user, role, secret, session };
-                                self.env.services.console.enter(client);
-                            }
-                            self.client_removed();
-                        }
-                        return true;
-                    }
-                    None => Refusal::new(Refusal::FULL, format!("too many sessions of \"{CONSOLE}\"")),
-                }
+        let Some(login) = self.env.protocol.console_login(request) else { return false };
+        let rules = self.env.access.console.as_ref();
+        // Without the console, the server may have such a database. It is not for clients without any other proof.
+        if rules.is_none() && login.proof == LoginProof::Authentication {
+            return false;
+        }
+        let Some(peer) = self.clients.get(id).and_then(|client| client.origin.peer) else { return true };
+        let role = rules.and_then(|rules| rules.role(&login, peer));
+        let (session, secret) = match self.begin_console_session(&login, role) {
+            Ok(begun) => begun,
+            Err(refusal) => {
+                self.refuse_login(id, request, &refusal);
+                return true;
             }
         };
-        request.refuse(&refusal, client.channel.output());
-        self.refused(id, &refusal);
+        if let Some(Client { mut channel, .. }) = self.clients.remove(id) {
+            if self.env.reactor.deregister(&mut channel).is_ok() {
+                self.env.services.console.enter(ConsoleClient { channel, login, peer, secret, session });
+            }
+            self.client_removed();
+        }
         true
+    }
+
+    fn begin_console_session(
+        &mut self,
+        login: &ConsoleLogin,
+        role: Option<Role>,
+    ) -> Result<(SessionGuard, [u8; 4]), Refusal> {
+        let role = role.ok_or_else(|| Refusal::new(Refusal::WHO, not_allowed(&login.user)))?;
+        let token =
+            self.tokens.create().ok_or_else(|| Refusal::new(*b"XX000", "OpenSSL has no random bytes"))?;
+        let session = self.env.services.console.begin_session(token.process_id, Some(token.secret), role);
+        let full = || Refusal::new(Refusal::FULL, format!("too many sessions of \"{CONSOLE}\""));
+        Ok((session.ok_or_else(full)?, token.secret))
+    }
+
+    fn refuse_login(&mut self, id: Id, request: &P::Request, refusal: &Refusal) {
+        if let Some(client) = self.clients.get_mut(id) {
+            request.refuse(refusal, client.channel.output());
+            self.refused(id, refusal);
+        }
     }
 }
 

@@ -23,6 +23,7 @@ impl<P: Protocol> Worker<P> {
             self.tick_server(id);
         }
         self.tick_hosts();
+        self.env.is_timed &= self.env.limits.times.is_on() || self.cancels.len() > 0;
         for id in self.cancels.ids() {
             if self.cancels.get(id).is_some_and(|cancel| self.env.now >= cancel.until) {
                 self.cancel_lost(id);

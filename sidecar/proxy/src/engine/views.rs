@@ -14,6 +14,7 @@ pub(crate) struct ClientView {
     pub(crate) index: usize,
     /// `None` before it has logged in.
     pub(crate) login: Option<(String, String)>,
+    pub(crate) replication: Option<&'static str>,
     pub(crate) state: ClientState,
     /// `None` for a cancel request that came from another worker.
     pub(crate) peer: Option<Peer>,
@@ -53,6 +54,7 @@ pub(crate) struct ServerView {
     pub(crate) host: Option<usize>,
     pub(crate) user: String,
     pub(crate) database: String,
+    pub(crate) replication: Option<&'static str>,
     pub(crate) state: ServerState,
     pub(crate) opened: Instant,
     /// The client that it serves, as in the log.

@@ -13,7 +13,7 @@ use ciphertoll_wire::{Secret, postgres};
 use foldhash::HashMap;
 
 use crate::client_auth::{ClientAuth, TlsState};
-use crate::console_rules::CONSOLE;
+use crate::console_rules::{CONSOLE, LoginProof};
 use crate::postgres::auth_query::{CredentialLookup, Found};
 use crate::postgres::found_users::ProvenLogin;
 use crate::postgres::recent_logins::RecentLogins;
@@ -217,8 +217,9 @@ impl ClientHandshake {
             return Err(Refusal::new(Refusal::WHO, "this proxy requires TLS"));
         }
         out.extend_from_slice(&parameters.negotiation);
-        let request = StartupRequest::new(parameters);
+        let mut request = StartupRequest::new(parameters);
         if self.console == ConsoleTrust::Trusted && is_for_console(&request.parameters) {
+            request.proof = LoginProof::OwnUid;
             return Ok(Some(HandshakeStep::Login(request)));
         }
         if let Some(lookup) = self.lookup.take_if(|lookup| !lookup.configures(&request.parameters.user)) {

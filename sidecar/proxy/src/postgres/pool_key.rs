@@ -3,6 +3,7 @@
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
+use super::replication::Replication;
 use super::startup_request::StartupParameters;
 use crate::login_names::LoginNames;
 use crate::protocol::PoolKey;
@@ -64,6 +65,10 @@ impl PoolKey for PostgresKey {
     fn is_dedicated(&self) -> bool {
         self.client.is_some()
     }
+
+    fn replication(&self) -> Option<&'static str> {
+        self.client.as_ref()?.replication.map(Replication::label)
+    }
 }
 
 #[cfg(test)]
@@ -74,16 +79,17 @@ mod tests {
     use ciphertoll_wire::postgres::startup::encode_startup;
 
     use super::*;
+    use crate::settings::ReplicationAccess;
 
     #[test]
     fn a_dedicated_connection_is_for_one_client_even_if_another_sends_the_same_message() {
         let parameters = || {
             let mut bytes = Vec::new();
-            encode_startup(&mut bytes, &[("user", "app")]).unwrap();
+            encode_startup(&mut bytes, &[("user", "app"), ("replication", "1")]).unwrap();
             let Some(Startup::Login(message)) = read_startup(&mut bytes.as_slice()).unwrap() else {
                 panic!()
             };
-            Arc::new(StartupParameters::read(&message).unwrap())
+            Arc::new(StartupParameters::read_as(&message, ReplicationAccess::Allowed).unwrap())
         };
         let (one, other, hasher) = (parameters(), parameters(), RandomState::new());
         assert_eq!(one, other);
@@ -94,5 +100,6 @@ mod tests {
         assert_ne!(dedicated, pooled.clone().dedicated(&other));
         assert_ne!(dedicated, pooled);
         assert!(dedicated.is_dedicated() && !pooled.is_dedicated());
+        assert_eq!((dedicated.replication(), pooled.replication()), (Some("physical"), None));
     }
 }

@@ -25,7 +25,7 @@ use super::recent_logins::RecentLogins;
 use super::session::ClientSession;
 use super::startup_request::{StartupParameters, StartupRequest, cannot_fail};
 use crate::client_auth::ClientAuth;
-use crate::console_rules::CONSOLE;
+use crate::console_rules::{CONSOLE, ConsoleLogin};
 use crate::credentials::PasswordCell;
 use crate::exceeded::Exceeded;
 use crate::fingerprint::Fingerprint;
@@ -483,9 +483,10 @@ impl Protocol for Postgres {
         encode_terminate(to_server);
     }
 
-    fn console_user<'a>(&self, request: &'a Box<StartupRequest>) -> Option<&'a str> {
+    fn console_login(&self, request: &Box<StartupRequest>) -> Option<ConsoleLogin> {
         let parameters = &request.parameters;
-        (parameters.database.as_deref() == Some(CONSOLE)).then_some(&parameters.user)
+        let login = || ConsoleLogin { user: parameters.user.clone(), proof: request.proof };
+        (parameters.database.as_deref() == Some(CONSOLE)).then(login)
     }
 
     fn server_process(&self, backend: &BackendState) -> Option<u32> {

@@ -39,6 +39,13 @@ impl Replication {
         }
     }
 
+    pub(crate) fn label(self) -> &'static str {
+        match self {
+            Self::Physical => "physical",
+            Self::Logical => "logical",
+        }
+    }
+
     /// The value that the server is sent.
     pub(crate) fn value(self) -> &'static str {
         match self {

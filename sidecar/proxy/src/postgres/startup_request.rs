@@ -19,6 +19,7 @@ use ciphertoll_wire::postgres::{Parameters, Severity, TransactionStatus};
 use super::backend_state::{BackendState, is_fixed};
 use super::found_users::ProvenLogin;
 use super::replication::Replication;
+use crate::console_rules::LoginProof;
 use crate::protocol::{FirstInput, ProtocolRequest};
 use crate::refusal::Refusal;
 use crate::settings::ReplicationAccess;
@@ -91,6 +92,7 @@ pub struct StartupRequest {
     /// Digest of the settings that the proxy last sent to the client.
     pub(crate) sent_digest: u64,
     pub(crate) process_id: Option<u32>,
+    pub(super) proof: LoginProof,
     /// Of a user whom the settings do not name.
     pub(crate) proven: Option<ProvenLogin>,
 }
@@ -170,6 +172,7 @@ impl StartupRequest {
             statements,
             sent_digest,
             process_id,
+            proof: LoginProof::Authentication,
             proven: None,
         });
         request.settings_changed();

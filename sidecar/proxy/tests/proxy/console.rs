@@ -1,10 +1,12 @@
 //! The console: PgBouncer's commands over the listeners, the admin address and the command line.
 
+use std::io::Read;
 use std::process::Command;
 use std::sync::mpsc::{self, Receiver};
 use std::thread;
 
 use ciphertoll_net::blocking::Client;
+use ciphertoll_wire::postgres::startup::{encode_startup, encode_tls_request};
 use nix::sys::signal::Signal;
 
 use crate::Case;
@@ -15,7 +17,7 @@ use crate::operations::{admin_of, await_that, second_user, settings};
 use crate::process::LONG;
 
 /// In both pooling modes.
-pub(crate) const CASES: [Case; 11] = [
+pub(crate) const CASES: [Case; 12] = [
     ("psql reads every table of the console, and by the names of PgBouncer", tables),
     ("only users whom the settings name use the console", users),
     ("without the console its database is the server's", off),
@@ -26,6 +28,7 @@ pub(crate) const CASES: [Case; 11] = [
     ("a client is killed by its number, and a database by its name", killed),
     ("a client that waits is served after another one was killed", killed_before_another),
     ("the console reloads the settings and says whether that worked", reloads),
+    ("who may use the console is decided by the settings in force, at each command", other_rules),
     ("an upgrade is refused while a database is paused", upgrade),
 ];
 
@@ -371,6 +374,54 @@ fn reloads(fixture: &mut Fixture) {
     std::fs::write(&file, text.replace("admin-users", "stats-users")).expect("ours to write");
     assert_eq!(console(&proxy, "RELOAD").as_deref(), Ok(""));
     assert!(console(&proxy, "RELOAD").expect_err("no admin").contains("admin access needed"));
+}
+
+/// Settings that change after a client has connected, and after it has logged in.
+fn other_rules(fixture: &mut Fixture) {
+    let user = "[[user]]\nname = \"pgbouncer\"\npassword-file = \"second\"\n";
+    let (mut proxy, directory) = proxy(fixture, "", &[]);
+    second_user(fixture, directory.path());
+    let file = directory.path().join("proxy.toml");
+    let text = std::fs::read_to_string(&file).expect("it is there");
+    let reload = |proxy: &mut Proxy, text: &str| {
+        std::fs::write(&file, text).expect("ours to write");
+        let before = proxy.process.count("event=reloaded");
+        proxy.process.signal(Signal::SIGHUP);
+        await_that("it is reloaded", || proxy.process.count("event=reloaded") > before);
+    };
+    let trusting = format!("{text}own-uid = true\n{user}");
+    reload(&mut proxy, &trusting);
+    let socket = proxy.socket();
+    let [mut first, mut second] = [(); 2].map(|()| RawClient::connect(&socket));
+    // Both are accepted while the proxy's own UID is trusted.
+    for raw in [&mut first, &mut second] {
+        let mut request = Vec::new();
+        encode_tls_request(&mut request);
+        raw.send(&request);
+        let mut answer = [0; 1];
+        raw.stream.read_exact(&mut answer).expect("an answer");
+        assert_eq!(answer, *b"N");
+    }
+    let database = ("database", "pgbouncer");
+    let mut admin = proxy.raw(&[database]);
+    admin.answer();
+    let mut command = |text: &str| {
+        admin.query(text);
+        RawClient::error_state(&admin.answer())
+    };
+    assert_eq!(command("DISABLE nothing"), None);
+    let mut startup = Vec::new();
+    encode_startup(&mut startup, &[("user", "pgbouncer"), database]).expect("a start-up");
+    let rules = "[console]\nadmin-users = [\"pgbouncer\"]\nstats-users";
+    reload(&mut proxy, &format!("{}{user}", text.replace("[console]\nadmin-users", rules)));
+    first.send(&startup);
+    assert_eq!(RawClient::error_state(&first.answer()).as_deref(), Some("28000"));
+    assert!(command("PAUSE").is_some(), "it is not an admin any more");
+    assert_eq!(command("SHOW POOLS"), None);
+    reload(&mut proxy, user);
+    second.send(&startup);
+    assert_eq!(RawClient::error_state(&second.answer()).as_deref(), Some("28000"));
+    assert_eq!(command("SHOW POOLS").as_deref(), Some("28000"));
 }
 
 fn upgrade(fixture: &mut Fixture) {

@@ -91,3 +91,24 @@ fn a_refused_password_is_fetched_again_only_if_it_worked_or_is_old() {
     cell.finish(&Err(FetchError::Expired));
     assert_eq!(cell.refused(2, old), AfterRefusal::Wait);
 }
+
+#[test]
+fn a_command_with_other_limits_uses_the_password_that_is_there() {
+    let before = cell(None);
+    printed(&before, "x", Some(Duration::from_hours(2)));
+    let now = Instant::now();
+    let hour = Duration::from_hours(1);
+    let command = PasswordCommand { hidden: vec!["OTHER".to_owned()], ..before.command().clone() };
+    let after = before.succeeded_by(command.clone());
+    assert_eq!((after.availability(now), after.version()), (Availability::Ready, 1));
+    assert!(after.is_fetching(Instant::now()), "its own command is due");
+    // Its life is the shorter one, and it does not become longer.
+    let life = |command: PasswordCommand| {
+        let login = before.succeeded_by(command).login().unwrap();
+        login.expires.unwrap().saturating_duration_since(now)
+    };
+    assert!(life(PasswordCommand { lifetime: Some(hour), ..command.clone() }) <= hour);
+    assert!(life(PasswordCommand { lifetime: Some(hour * 9), ..command.clone() }) <= hour * 2);
+    let other_words = PasswordCommand { words: vec!["other".to_owned()], ..command.clone() };
+    assert!(command.prints_the_same(before.command()) && !other_words.prints_the_same(&command));
+}
