@@ -150,6 +150,10 @@ pub struct Config {
     /// The query for a user's name and secret; `$1` is the name.
     #[arg(skip)]
     pub auth_query: Option<String>,
+    /// Whether users that are not configured log in with the password that the server has for them (MySQL and MariaDB).
+    /// Their clients send it over TLS or a unix socket, and the server is asked whether it is right.
+    #[arg(skip)]
+    pub pass_through_auth: Option<bool>,
     /// Server connections of each user, to its default database, that are opened in advance and kept open.
     #[arg(long, value_name = "N", display_order = 16)]
     #[arg(help = "Server connections of each user that are opened in advance and kept open [default: 0]")]

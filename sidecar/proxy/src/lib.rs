@@ -48,8 +48,8 @@
 //! - replication connections: `proxy::postgres::replication`, `wire::postgres::relay::pass_through`; their keys, which no
 //!   other client has: `proxy::postgres::pool_key`
 //! - users that the settings do not name: `proxy::postgres::auth_query` asks for their secrets,
-//!   `proxy::postgres::found_users` keeps the keys that clients have proven; a handshake that waits:
-//!   `proxy::look_up`
+//!   `proxy::postgres::found_users` keeps the keys that clients have proven; `proxy::mysql::pass_through_auth` asks the server
+//!   about a password; a handshake that waits: `proxy::look_up`
 //! - the upgrade of a running sidecar: `proxy::upgrade` (the running process), `proxy::inheritance` (the new one)
 //! - commands of operators (`PAUSE`, `SHOW POOLS`): the console is `proxy::console`, what the commands do to workers is
 //!   `proxy::engine::operate`, to the pool `proxy::pool::pause`; the state that they change: `proxy::operations`

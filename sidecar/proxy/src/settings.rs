@@ -40,7 +40,7 @@ pub struct Settings {
     pub iterations: ScramIterations,
     pub pooling: Pooling,
     pub reset: ResetPolicy,
-    pub access: PostgresAccess,
+    pub access: ClientAccess,
     pub threads: NonZeroUsize,
     pub limits: Limits,
     /// `None` if the console is off.
@@ -96,12 +96,22 @@ pub enum ResetPolicy {
     Tracked,
 }
 
-/// What clients of PostgreSQL may do beyond the usual.
+/// What clients may do beyond the usual.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct PostgresAccess {
+pub struct ClientAccess {
     pub replication: ReplicationAccess,
-    /// For users whom the settings do not name; `None` if they are refused.
-    pub auth_query: Option<AuthQuery>,
+    pub unknown_users: UnknownUsers,
+}
+
+/// Whether users whom the settings do not name may log in.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum UnknownUsers {
+    #[default]
+    Refused,
+    /// The server's SCRAM secrets are asked for (PostgreSQL).
+    AuthQuery(AuthQuery),
+    /// The server is asked whether it accepts the client's password (MySQL and MariaDB).
+    PassThrough,
 }
 
 /// How the server is asked for the secrets of users.

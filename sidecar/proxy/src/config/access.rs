@@ -1,7 +1,7 @@
-//! Settings of PostgreSQL's clients: replication, and users that are not configured.
+//! Settings of what clients may do: replication, and users that are not configured.
 
 use super::{Config, ConfigError};
-use crate::settings::{AuthQuery, DatabaseUser, PostgresAccess, ReplicationAccess};
+use crate::settings::{AuthQuery, ClientAccess, DatabaseUser, ReplicationAccess, UnknownUsers};
 use crate::url::{ProtocolKind, ServerUrl};
 
 impl Config {
@@ -9,32 +9,43 @@ impl Config {
         &self,
         server: &ServerUrl,
         users: &[DatabaseUser],
-    ) -> Result<PostgresAccess, ConfigError> {
-        let protocol = server.protocol;
+    ) -> Result<ClientAccess, ConfigError> {
         let replication = ReplicationAccess::of(self.replication.unwrap_or_default());
-        if replication == ReplicationAccess::Allowed && protocol == ProtocolKind::MySql {
+        if replication == ReplicationAccess::Allowed && server.protocol == ProtocolKind::MySql {
             return Err(ConfigError::ReplicationInMySql);
         }
-        // Neither asks a server for its role before it uses it.
-        if replication == ReplicationAccess::Allowed && server.is_watched() {
-            return Err(ConfigError::NeedsOneHost("replication"));
+        let unknown_users = match server.protocol {
+            ProtocolKind::Postgres => self.auth_query(users)?,
+            ProtocolKind::MySql => self.pass_through()?,
+        };
+        // None of these asks a server for its role before it uses it.
+        let needs_one_host = match &unknown_users {
+            _ if replication == ReplicationAccess::Allowed => Some("replication"),
+            UnknownUsers::AuthQuery(_) => Some("auth-user"),
+            UnknownUsers::PassThrough => Some("pass-through-auth"),
+            UnknownUsers::Refused => None,
+        };
+        match needs_one_host {
+            Some(setting) if server.is_watched() => Err(ConfigError::NeedsOneHost(setting)),
+            _ => Ok(ClientAccess { replication, unknown_users }),
         }
-        if self.auth_user.is_some() && server.is_watched() {
-            return Err(ConfigError::NeedsOneHost("auth-user"));
-        }
-        Ok(PostgresAccess { replication, auth_query: self.auth_query(protocol, users)? })
     }
 
-    /// The query for users that are not configured.
-    fn auth_query(
-        &self,
-        protocol: ProtocolKind,
-        users: &[DatabaseUser],
-    ) -> Result<Option<AuthQuery>, ConfigError> {
+    fn pass_through(&self) -> Result<UnknownUsers, ConfigError> {
+        if self.auth_user.is_some() || self.auth_query.is_some() {
+            return Err(ConfigError::AuthQueryInMySql);
+        }
+        let is_on = self.pass_through_auth.unwrap_or_default();
+        Ok(if is_on { UnknownUsers::PassThrough } else { UnknownUsers::Refused })
+    }
+
+    fn auth_query(&self, users: &[DatabaseUser]) -> Result<UnknownUsers, ConfigError> {
+        if self.pass_through_auth == Some(true) {
+            return Err(ConfigError::PassThroughInPostgres);
+        }
         let query = self.auth_query.clone().unwrap_or_else(|| AuthQuery::DEFAULT.to_owned());
         match (&self.auth_user, &self.auth_query) {
-            (None, None) => Ok(None),
-            _ if protocol == ProtocolKind::MySql => Err(ConfigError::AuthQueryInMySql),
+            (None, None) => Ok(UnknownUsers::Refused),
             (None, Some(_)) => Err(ConfigError::AuthQueryWithoutUser),
             (Some(user), _) if !users.iter().any(|known| known.name == *user) => {
                 Err(ConfigError::UnknownAuthUser(user.clone()))
@@ -43,16 +54,22 @@ impl Config {
                 Err(ConfigError::AuthUserWithCommand(user.clone()))
             }
             _ if !query.contains("$1") => Err(ConfigError::AuthQueryWithoutName),
-            (Some(user), _) => Ok(Some(AuthQuery { user: user.clone(), query })),
+            (Some(user), _) => Ok(UnknownUsers::AuthQuery(AuthQuery { user: user.clone(), query })),
         }
     }
 
     /// With the defaults of these settings.
-    pub(super) fn with_access(&self, access: &PostgresAccess, protocol: ProtocolKind) -> Self {
+    pub(super) fn with_access(&self, access: &ClientAccess, protocol: ProtocolKind) -> Self {
         let replicates = access.replication == ReplicationAccess::Allowed;
+        let query = match &access.unknown_users {
+            UnknownUsers::AuthQuery(auth) => Some(auth.query.clone()),
+            UnknownUsers::PassThrough | UnknownUsers::Refused => None,
+        };
+        let passes_through = access.unknown_users == UnknownUsers::PassThrough;
         Self {
             replication: (protocol == ProtocolKind::Postgres).then_some(replicates),
-            auth_query: access.auth_query.as_ref().map(|auth| auth.query.clone()),
+            auth_query: query,
+            pass_through_auth: (protocol == ProtocolKind::MySql).then_some(passes_through),
             ..self.clone()
         }
     }

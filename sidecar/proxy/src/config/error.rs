@@ -37,8 +37,10 @@ pub enum ConfigError {
     AuthUserWithCommand(String),
     #[error("{0} needs a URL with one host and without target_session_attrs")]
     NeedsOneHost(&'static str),
-    #[error("auth-user and auth-query apply to PostgreSQL only: remove them for MySQL and MariaDB")]
+    #[error("auth-user and auth-query apply to PostgreSQL only: use pass-through-auth for MySQL and MariaDB")]
     AuthQueryInMySql,
+    #[error("pass-through-auth applies to MySQL and MariaDB only: use auth-user for PostgreSQL")]
+    PassThroughInPostgres,
     #[error("invalid URL in --server: {0}")]
     Url(#[from] UrlError),
     #[error("user \"{0}\" has several of password-file, password-env and password-command: keep one of them")]

@@ -122,6 +122,11 @@ fn conflicting_settings_are_refused() {
     assert!(of_mysql("replication = true").contains("applies to PostgreSQL only"));
     assert_eq!((of_mysql("replication = false"), refused("replication = true")), Default::default());
     assert!(of_mysql("auth-user = \"a\"").contains("apply to PostgreSQL only"));
+    assert!(refused("pass-through-auth = true").contains("use auth-user for PostgreSQL"));
+    assert_eq!(
+        (of_mysql("pass-through-auth = true"), refused("pass-through-auth = false")),
+        Default::default()
+    );
     assert!(refused("auth-query = \"SELECT $1\"").contains("needs auth-user"));
     assert!(
         refused("auth-user = \"b\"").contains("auth-user is \"b\", which is neither the user of --server")

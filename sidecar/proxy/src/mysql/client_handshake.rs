@@ -1,22 +1,23 @@
 //! A MySQL client's handshake: from the greeting until it is authenticated.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use ciphertoll_wire::Secret;
-use ciphertoll_wire::mysql::auth::caching_sha2::{CachedPassword, FAST_OK, FULL};
+use ciphertoll_wire::mysql::auth::caching_sha2::{FAST_OK, FULL, KEY_WANTED};
 use ciphertoll_wire::mysql::auth::clear_password;
 use ciphertoll_wire::mysql::auth::native_password::NONCE_BYTES;
 use ciphertoll_wire::mysql::auth_switch::AuthSwitchRequest;
 use ciphertoll_wire::mysql::change_user::ChangeUser;
 use ciphertoll_wire::mysql::greeting_template::GreetingTemplate;
 use ciphertoll_wire::mysql::server::{
-    ClientMessage, StoredPassword, read_auth_response, read_login, write_auth_switch, write_more_data,
+    ClientMessage, read_auth_response, read_login, write_auth_switch, write_more_data,
 };
 use ciphertoll_wire::mysql::{self, Plugin, Terms};
-use foldhash::HashMap;
 
+use super::credential_store::CredentialStore;
+use super::pass_through_auth::{PassThroughAuth, ServerAnswer};
 use super::refusal;
-use super::startup_request::{LoginContext, StartupRequest};
+use super::startup_request::{LoginContext, PasswordProof, StartupRequest};
 use crate::client_auth::{ClientAuth, TlsState};
 use crate::protocol::{HandshakeResult, HandshakeStep, ProtocolHandshake, next_step};
 use crate::refusal::Refusal;
@@ -27,21 +28,6 @@ const LOGIN_NUMBER: u8 = 1;
 const ANSWER_NUMBER: u8 = 1;
 /// `ER_SECURE_TRANSPORT_REQUIRED`.
 const TLS_REQUIRED: u16 = 3159;
-/// Length of a random password that no client knows.
-const DECOY_BYTES: usize = 32;
-
-/// Verifies that clients know the password of their user, by the plugins that need only the greeting's
-/// challenge, or in clear text over TLS.
-pub struct CredentialStore {
-    passwords: HashMap<String, StoredCredentials>,
-    /// For unknown users: it costs the same, but no password matches.
-    decoy: StoredCredentials,
-}
-
-struct StoredCredentials {
-    native: StoredPassword,
-    sha2: CachedPassword,
-}
 
 #[derive(Clone)]
 pub struct GreetingContext {
@@ -54,6 +40,8 @@ pub struct GreetingContext {
 pub struct ClientHandshake {
     auth: ClientAuth,
     credentials: Option<Arc<CredentialStore>>,
+    /// For users whom the settings do not name; `None` if they are refused.
+    pass_through: Option<PassThroughAuth>,
     tls: TlsState,
     greeting_context: GreetingContext,
     state: HandshakeState,
@@ -76,38 +64,12 @@ enum HandshakeState {
     AwaitPassword {
         request: Box<StartupRequest>,
     },
+    /// The server is asked whether the password is right.
+    AwaitVerdict {
+        request: Box<StartupRequest>,
+        answer: Arc<OnceLock<ServerAnswer>>,
+    },
     Over,
-}
-
-impl CredentialStore {
-    /// Accepts the passwords of these users; `None` if OpenSSL has no random bytes.
-    pub fn for_users<'a>(users: impl IntoIterator<Item = (&'a str, &'a Secret)>) -> Option<Self> {
-        let mut decoy = [0; DECOY_BYTES];
-        openssl::rand::rand_bytes(&mut decoy).ok()?;
-        let passwords = users
-            .into_iter()
-            .map(|(user, password)| (user.to_owned(), StoredCredentials::of(password.expose())));
-        Some(Self { passwords: passwords.collect(), decoy: StoredCredentials::of(&decoy) })
-    }
-
-    fn stored(&self, user: &str) -> &StoredCredentials {
-        self.passwords.get(user).unwrap_or(&self.decoy)
-    }
-
-    fn accepts(&self, user: &str, plugin: Plugin, nonce: &[u8; NONCE_BYTES], proof: &[u8]) -> bool {
-        let stored = self.stored(user);
-        match plugin {
-            Plugin::NativePassword => stored.native.accepts(nonce, proof),
-            Plugin::CachingSha2Password => stored.sha2.accepts(nonce, proof),
-            Plugin::Ed25519 | Plugin::Parsec => false,
-        }
-    }
-}
-
-impl StoredCredentials {
-    fn of(password: &[u8]) -> Self {
-        Self { native: StoredPassword::of(password), sha2: CachedPassword::of(password) }
-    }
 }
 
 impl GreetingContext {
@@ -132,7 +94,12 @@ impl ClientHandshake {
         greeting_context: GreetingContext,
     ) -> Self {
         let (tls, state) = (auth.initial_tls(), HandshakeState::Greet);
-        Self { auth, credentials, tls, greeting_context, state, sequence: 0 }
+        Self { auth, credentials, pass_through: None, tls, greeting_context, state, sequence: 0 }
+    }
+
+    #[must_use]
+    pub(super) fn with_pass_through(self, pass_through: Option<PassThroughAuth>) -> Self {
+        Self { pass_through, ..self }
     }
 
     /// A client that has logged in and now changes its user (`COM_CHANGE_USER`). It authenticates with the
@@ -145,7 +112,8 @@ impl ClientHandshake {
         let LoginContext { auth, tls, nonce, terms, connection_id } = context;
         let greeting_context = GreetingContext { template, connection_id, nonce };
         let state = HandshakeState::AwaitChange { terms };
-        Self { auth, credentials, tls, greeting_context, state, sequence: ANSWER_NUMBER }
+        let sequence = ANSWER_NUMBER;
+        Self { auth, credentials, pass_through: None, tls, greeting_context, state, sequence }
     }
 
     /// See [`ProtocolHandshake::tls_established`].
@@ -173,11 +141,22 @@ impl ClientHandshake {
             HandshakeState::AwaitChange { terms } => self.change(terms, input, out),
             HandshakeState::AwaitProof { request, plugin } => match self.read_answer(input)? {
                 None => Ok(Some(self.wait(HandshakeState::AwaitProof { request, plugin }))),
-                Some(proof) => self.verify_proof(request, plugin, proof, out),
+                Some(proof) => match self.asked_for(&request.user) {
+                    Some(asked) => self.verify_unknown(&asked, request, Some((plugin, proof)), out),
+                    None => self.verify_proof(request, plugin, proof, out),
+                },
             },
             HandshakeState::AwaitPassword { request } => match self.read_answer(input)? {
                 None => Ok(Some(self.wait(HandshakeState::AwaitPassword { request }))),
-                Some(answer) => self.verify_password(request, answer),
+                Some(answer) => match self.asked_for(&request.user) {
+                    Some(asked) => self.ask_server(&asked, request, answer),
+                    None => self.verify_password(request, answer),
+                },
+            },
+            HandshakeState::AwaitVerdict { request, answer } => match answer.get() {
+                None => Ok(Some(self.wait(HandshakeState::AwaitVerdict { request, answer }))),
+                Some(ServerAnswer::Right) => self.accept_unknown(request),
+                Some(ServerAnswer::Refused(refusal)) => Err(refusal.clone()),
             },
             HandshakeState::Over => Ok(Some(HandshakeStep::HangUp("the handshake is over"))),
         }
@@ -244,7 +223,7 @@ impl ClientHandshake {
     }
 
     fn check(&self) -> Result<(), Refusal> {
-        self.auth.check(self.credentials.is_some())?;
+        self.auth.check(self.credentials.is_some() || self.pass_through.is_some())?;
         if self.tls == TlsState::Required {
             let message = "this proxy requires TLS";
             return Err(Refusal { number: Some(TLS_REQUIRED), ..Refusal::new(*b"HY000", message) });
@@ -266,6 +245,14 @@ impl ClientHandshake {
         response: &[u8],
         out: &mut Vec<u8>,
     ) -> Outcome {
+        if let Some(asked) = self.asked_for(&request.user) {
+            let is_clear = named == Some(clear_password::NAME);
+            let proof = if is_clear { None } else { plugin.map(|plugin| (plugin, response)) };
+            if is_clear && self.is_private() {
+                return self.ask_server(&asked, request, response);
+            }
+            return self.verify_unknown(&asked, request, proof, out);
+        }
         if let Some(plugin) = plugin {
             return self.verify_proof(request, plugin, response, out);
         }
@@ -273,12 +260,17 @@ impl ClientHandshake {
             return self.verify_password(request, response);
         }
         let plugin = named.and_then(usable).unwrap_or(self.greeting_context.template.plugin());
+        self.switch(request, plugin, out);
+        Ok(None)
+    }
+
+    /// Asks the client to authenticate by this plugin.
+    fn switch(&mut self, request: Box<StartupRequest>, plugin: Plugin, out: &mut Vec<u8>) {
         let challenge = [&self.greeting_context.nonce[..], b"\0"].concat();
         let switch_request = AuthSwitchRequest { plugin: plugin.name(), data: &challenge };
         let _ = write_auth_switch(out, self.sequence, &switch_request);
         self.sequence += 2;
         self.state = HandshakeState::AwaitProof { request, plugin };
-        Ok(None)
     }
 
     fn read_answer<'a>(&self, input: &mut &'a [u8]) -> Result<Option<&'a [u8]>, Refusal> {
@@ -300,30 +292,116 @@ impl ClientHandshake {
         };
         let expects_more = plugin == Plugin::CachingSha2Password && !is_empty(proof);
         if is_right && expects_more {
-            // After a response by this plugin, the client expects another packet before the OK.
-            let _ = write_more_data(out, self.sequence, &[FAST_OK]);
-            self.sequence += 1;
+            self.end_fast(out);
         }
         if is_right {
             return Ok(Some(self.accept(request)));
         }
         if expects_more && self.is_encrypted() && self.auth.needs_password() {
-            // Like servers whose cache does not have the user.
-            let _ = write_more_data(out, self.sequence, &[FULL]);
-            self.sequence += 2;
-            self.state = HandshakeState::AwaitPassword { request };
+            self.ask_password(request, out);
             return Ok(None);
         }
         Err(wrong_password(&request.user, proof))
     }
 
+    /// After a right response by `caching_sha2_password`, the client expects another packet before the OK.
+    fn end_fast(&mut self, out: &mut Vec<u8>) {
+        let _ = write_more_data(out, self.sequence, &[FAST_OK]);
+        self.sequence += 1;
+    }
+
+    /// After a response by `caching_sha2_password`: like servers whose cache does not have the user.
+    fn ask_password(&mut self, request: Box<StartupRequest>, out: &mut Vec<u8>) {
+        let _ = write_more_data(out, self.sequence, &[FULL]);
+        self.sequence += 2;
+        self.state = HandshakeState::AwaitPassword { request };
+    }
+
     fn verify_password(&self, request: Box<StartupRequest>, answer: &[u8]) -> Outcome {
         let password = clear_password::parse(answer).filter(|password| !password.is_empty());
-        let is_right =
-            self.credentials.as_ref().zip(password).is_some_and(|(credentials, password)| {
-                credentials.stored(&request.user).sha2.is_of(password)
-            });
+        let is_right = self
+            .credentials
+            .as_ref()
+            .zip(password)
+            .is_some_and(|(credentials, password)| credentials.stored(&request.user).is_of(password));
         if is_right { Ok(Some(self.accept(request))) } else { Err(wrong_password(&request.user, answer)) }
+    }
+
+    /// Who checks the password of this user, if the settings do not name it.
+    fn asked_for(&self, user: &str) -> Option<PassThroughAuth> {
+        self.pass_through.clone().filter(|asked| !asked.configures(user))
+    }
+
+    /// Whether nobody else reads what the client sends.
+    fn is_private(&self) -> bool {
+        self.is_encrypted() || matches!(self.auth, ClientAuth::Granted | ClientAuth::PasswordByUnix)
+    }
+
+    /// Verifies a response to the challenge by what the server has confirmed lately. If that does not suffice, the client
+    /// is asked for the password itself.
+    fn verify_unknown(
+        &mut self,
+        asked: &PassThroughAuth,
+        request: Box<StartupRequest>,
+        proof: Option<(Plugin, &[u8])>,
+        out: &mut Vec<u8>,
+    ) -> Outcome {
+        let (user, nonce) = (&request.user, &self.greeting_context.nonce);
+        if let Some((_, response)) = proof.filter(|(_, response)| is_empty(response)) {
+            return Err(wrong_password(user, response));
+        }
+        let is_sha2 = proof.is_some_and(|(plugin, _)| plugin == Plugin::CachingSha2Password);
+        if proof.is_some_and(|(plugin, response)| asked.proven().accepts(user, plugin, nonce, response)) {
+            if is_sha2 {
+                self.end_fast(out);
+            }
+            return self.accept_unknown(request);
+        }
+        if !self.is_private() {
+            // MySQL's wording.
+            let message = "Authentication requires secure connection.";
+            return Err(Refusal::new(Refusal::WHO, message));
+        }
+        if is_sha2 {
+            self.ask_password(request, out);
+        } else {
+            // With this plugin, all drivers can send the password itself.
+            self.switch(request, Plugin::CachingSha2Password, out);
+        }
+        Ok(None)
+    }
+
+    /// `answer` has the password in clear text.
+    fn ask_server(
+        &mut self,
+        asked: &PassThroughAuth,
+        request: Box<StartupRequest>,
+        answer: &[u8],
+    ) -> Outcome {
+        if answer == [KEY_WANTED] {
+            let message = "this proxy has no RSA key for passwords: use TLS or the unix socket";
+            return Err(Refusal::new(Refusal::UNSUPPORTED, message));
+        }
+        let Some(password) = clear_password::parse(answer).filter(|password| !password.is_empty()) else {
+            return Err(wrong_password(&request.user, answer));
+        };
+        if asked.proven().is_right(&request.user, password) {
+            return self.accept_unknown(request);
+        }
+        let answer = Arc::default();
+        let plugin = self.greeting_context.template.plugin();
+        let step = asked.look_up(&request.user, Secret::new(password.to_vec()), plugin, &answer);
+        self.state = HandshakeState::AwaitVerdict { request, answer };
+        Ok(Some(HandshakeStep::LookUp(step)))
+    }
+
+    /// The password is right. With certificates, both are needed.
+    fn accept_unknown(&self, mut request: Box<StartupRequest>) -> Outcome {
+        if self.auth == ClientAuth::Certificate && !self.auth.is_met(&self.tls, &request.user) {
+            return Err(wrong_password(&request.user, &[]));
+        }
+        request.proof = PasswordProof::Server;
+        Ok(Some(self.accept(request)))
     }
 
     fn accept(&self, mut request: Box<StartupRequest>) -> HandshakeStep<Box<StartupRequest>> {

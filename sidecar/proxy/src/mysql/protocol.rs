@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use ciphertoll_net::tls::Context;
 use ciphertoll_wire::mysql::command::{encode_query, encode_quit};
 use ciphertoll_wire::mysql::greeting_template::GreetingTemplate;
 use ciphertoll_wire::mysql::relay::{Diagnostics, InternalCommand, OpenState, ReportedRole, ResetOutcome};
@@ -15,17 +16,20 @@ use ciphertoll_wire::session::{self, ServerInfo};
 use ciphertoll_wire::{Response, Secret};
 use foldhash::HashMap;
 
-use super::client_handshake::{ClientHandshake, CredentialStore, GreetingContext};
+use super::client_handshake::{ClientHandshake, GreetingContext};
 use super::connection_ids::ConnectionIds;
+use super::credential_store::CredentialStore;
 use super::limit_errors;
+use super::pass_through_auth::{PassThroughAuth, ProvenPassword};
 use super::session::{BackendState, ClientSession, ReleasedState};
-use super::startup_request::StartupRequest;
+use super::startup_request::{PasswordProof, StartupRequest};
 use crate::client_auth::ClientAuth;
 use crate::credentials::PasswordCell;
 use crate::exceeded::Exceeded;
 use crate::fingerprint::Fingerprint;
 use crate::group_limits::GroupKind;
 use crate::hosts::{RoleKind, ServerRole};
+use crate::log::Log;
 use crate::login_names::LoginNames;
 use crate::protocol::{
     AcquiredState, CancelBy, CancelPlan, CancelToken, CommandOutcome, ConnectPlan, PoolKey, Pooling,
@@ -56,6 +60,8 @@ pub struct MySql {
     encryption: MySqlTlsMode,
     transport: Transport,
     credentials: Option<Arc<CredentialStore>>,
+    /// For users whom the settings do not name; `None` if they are refused.
+    pass_through: Option<PassThroughAuth>,
     /// The server's last greeting; `None` if it is not known or out of date.
     greeting: Option<Arc<GreetingTemplate>>,
     random: RandomBytes,
@@ -93,6 +99,11 @@ struct ServerAccount {
 }
 
 impl MySql {
+    /// The password of a user whom the settings do not name.
+    fn proven(&self, user: &str) -> Option<Arc<ProvenPassword>> {
+        self.pass_through.as_ref()?.proven().get(user)
+    }
+
     fn client_terms(&self) -> MutexGuard<'_, HashMap<LoginNames, Terms>> {
         self.client_terms.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -165,6 +176,7 @@ impl Protocol for MySql {
                 ServerAddress::Socket(_) => Transport::UnixSocket,
             },
             credentials: credentials(settings)?,
+            pass_through: PassThroughAuth::of(settings),
             greeting: None,
             random: RandomBytes::default(),
             connection_ids: ConnectionIds::default(),
@@ -174,8 +186,15 @@ impl Protocol for MySql {
         })
     }
 
+    fn connect_by(&mut self, tls: Option<&Context>, log: Log) {
+        if let Some(pass_through) = &self.pass_through {
+            pass_through.connect_by(tls.cloned(), log);
+        }
+    }
+
     fn reload(&mut self, newer: Self) {
-        let Self { accounts, default_keys, encryption, transport, credentials, .. } = newer;
+        let Self { accounts, default_keys, encryption, transport, credentials, pass_through, .. } = newer;
+        self.pass_through = pass_through.map(|newer| newer.after(self.pass_through.as_ref()));
         (self.accounts, self.default_keys) = (accounts, default_keys);
         (self.encryption, self.transport, self.credentials) = (encryption, transport, credentials);
         self.known_status.clear();
@@ -233,17 +252,22 @@ impl Protocol for MySql {
     fn handshake(&mut self, auth: ClientAuth) -> Self::Handshake {
         let template = Arc::clone(self.greeting.as_ref()?);
         let greeting = GreetingContext::new(template, self.connection_ids.next_id(), self.random.take()?);
-        Some(ClientHandshake::new(auth, self.credentials.clone(), greeting))
+        let handshake = ClientHandshake::new(auth, self.credentials.clone(), greeting);
+        Some(handshake.with_pass_through(self.pass_through.clone()))
     }
 
     fn change_user_handshake(&self, session: &ClientSession) -> Option<Self::Handshake> {
         let (context, template) = (session.login_context()?.clone(), Arc::clone(self.greeting.as_ref()?));
-        Some(Some(ClientHandshake::change_user(context, self.credentials.clone(), template)))
+        let handshake = ClientHandshake::change_user(context, self.credentials.clone(), template);
+        Some(Some(handshake.with_pass_through(self.pass_through.clone())))
     }
 
     fn pool_key(&mut self, request: &Box<StartupRequest>) -> Result<MySqlKey, Refusal> {
         let Some(account) = self.accounts.get_mut(request.user.as_str()) else {
-            return Err(self.unknown_user(&request.user, '\''));
+            let is_proven = request.proof == PasswordProof::Server && self.proven(&request.user).is_some();
+            let names = || LoginNames::new(&request.user, request.database.as_deref());
+            let key = is_proven.then(|| MySqlKey { names: names(), terms: request.terms });
+            return key.ok_or_else(|| self.unknown_user(&request.user, '\''));
         };
         let (own, terms) = (&account.default_key.names, request.terms);
         if let Some(name) = request.database.as_deref().filter(|name| own.database() != Some(name)) {
@@ -261,7 +285,8 @@ impl Protocol for MySql {
     }
 
     fn fingerprint(&self, key: &MySqlKey) -> Option<Fingerprint> {
-        self.accounts.get(key.user()).map(|account| account.fingerprint)
+        let account = self.accounts.get(key.user()).map(|account| account.fingerprint);
+        account.or_else(|| self.proven(key.user()).map(|proven| proven.fingerprint))
     }
 
     fn password_cell(&self, key: &MySqlKey) -> Option<&Arc<PasswordCell>> {
@@ -269,13 +294,13 @@ impl Protocol for MySql {
     }
 
     fn connect_plan(&self, key: &MySqlKey) -> Option<ConnectPlan> {
-        let account = self.accounts.get(key.user())?;
-        let (user, password) = match &account.command {
-            None => (key.user().to_owned(), account.password.clone()),
-            Some(cell) => {
+        let (user, password) = match self.accounts.get(key.user()) {
+            Some(ServerAccount { command: Some(cell), .. }) => {
                 let fetched = cell.login()?;
                 (fetched.user.clone(), fetched.password.clone())
             }
+            Some(account) => (key.user().to_owned(), account.password.clone()),
+            None => (key.user().to_owned(), self.proven(key.user())?.password.clone()),
         };
         let plugin = self.greeting.as_ref().map_or(Plugin::default(), |greeting| greeting.plugin());
         let login = Arc::new(MySqlLogin {

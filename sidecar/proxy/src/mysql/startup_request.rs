@@ -40,8 +40,17 @@ pub struct StartupRequest {
     /// Sequence number of the packet that ends the login.
     pub sequence: u8,
     pub(super) session_state: Option<Box<SessionState>>,
+    pub(super) proof: PasswordProof,
     /// `None` before the login is complete.
     pub login_context: Option<LoginContext>,
+}
+
+/// What has shown that a client may log in as its user.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum PasswordProof {
+    Settings,
+    /// The server has accepted its password.
+    Server,
 }
 
 /// How a client has logged in, for a change of its user.
@@ -103,6 +112,7 @@ impl StartupRequest {
             connection_id,
             sequence: 0,
             session_state: None,
+            proof: PasswordProof::Settings,
             login_context: None,
         }))
     }

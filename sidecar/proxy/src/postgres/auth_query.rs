@@ -21,7 +21,7 @@ use openssl::sha::Sha256;
 
 use crate::log::{Level, Log};
 use crate::look_up::{LookUp, Report};
-use crate::settings::{AuthQuery, Settings};
+use crate::settings::{AuthQuery, Settings, UnknownUsers};
 use crate::url::{ServerAddress, UpstreamEncryption};
 
 /// How long an answer is used. A changed secret takes effect at the latest after this time.
@@ -59,7 +59,9 @@ pub(super) struct SecretQuery {
 impl SecretQuery {
     /// `None` if users whom the settings do not name are refused.
     pub(super) fn of(settings: &Settings) -> Option<Self> {
-        let AuthQuery { user, query } = settings.access.auth_query.as_ref()?;
+        let UnknownUsers::AuthQuery(AuthQuery { user, query }) = &settings.access.unknown_users else {
+            return None;
+        };
         let asker = settings.users.iter().find(|known| known.name == *user)?;
         let (encryption, channel_binding) = match settings.server.encryption {
             UpstreamEncryption::None => (PostgresTlsMode::Plain, ChannelBinding::Disabled),

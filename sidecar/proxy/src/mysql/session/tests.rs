@@ -7,6 +7,7 @@ use ciphertoll_wire::mysql::server::{write_err, write_payload};
 use ciphertoll_wire::relay::Goodbye;
 
 use super::*;
+use crate::mysql::startup_request::PasswordProof;
 
 const CAPABILITIES: Capabilities = Capabilities::DEPRECATE_EOF;
 const TOKEN: CancelToken = CancelToken { process_id: 1, secret: [0; 4] };
@@ -20,6 +21,7 @@ fn request() -> Box<StartupRequest> {
         connection_id: FIRST_ID + 1,
         sequence: 3,
         session_state: None,
+        proof: PasswordProof::Settings,
         login_context: None,
     })
 }

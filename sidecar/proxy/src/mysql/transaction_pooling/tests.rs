@@ -14,6 +14,7 @@ use crate::protocol::{Detached, FirstInput, ProtocolRequest, Release, ResetPolic
 use crate::refusal::Refusal;
 
 use super::*;
+use crate::mysql::startup_request::PasswordProof;
 
 const CAPABILITIES: Capabilities = Capabilities::DEPRECATE_EOF;
 const OK: OkPacket = OkPacket { affected_rows: 0, last_insert_id: 0, status: 2, warnings: 0 };
@@ -27,6 +28,7 @@ fn request() -> Box<StartupRequest> {
         connection_id: FIRST_ID + 1,
         sequence: 2,
         session_state: None,
+        proof: PasswordProof::Settings,
         login_context: None,
     })
 }

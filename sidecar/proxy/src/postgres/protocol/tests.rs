@@ -7,7 +7,7 @@ use super::*;
 use crate::postgres::startup_request::StartupParameters;
 use crate::protocol::{HandshakeStep, ProtocolHandshake};
 use crate::settings::{
-    AllowedUids, Limits, PostgresAccess, ReplicationAccess, ScramIterations, UnixAuth, UpstreamTlsLibrary,
+    AllowedUids, ClientAccess, Limits, ReplicationAccess, ScramIterations, UnixAuth, UpstreamTlsLibrary,
 };
 
 fn settings(users: &[(&str, &str)]) -> Settings {
@@ -29,7 +29,7 @@ fn settings(users: &[(&str, &str)]) -> Settings {
         iterations: ScramIterations { by_unix: 1, by_tcp: CredentialStore::DEFAULT_ITERATIONS },
         pooling: Pooling::Transaction,
         reset: ResetPolicy::Always,
-        access: PostgresAccess { replication: ReplicationAccess::Allowed, auth_query: None },
+        access: ClientAccess { replication: ReplicationAccess::Allowed, ..ClientAccess::default() },
         threads: std::num::NonZeroUsize::MIN,
         limits: Limits::default(),
         console: None,

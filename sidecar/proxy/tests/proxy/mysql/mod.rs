@@ -16,6 +16,7 @@ mod limits;
 mod moves;
 mod pair;
 mod parked;
+mod pass_through;
 mod random_clients;
 mod raw;
 mod reloads;
@@ -71,6 +72,7 @@ fn of_server(level: &ServerLevel) -> Vec<Trial> {
         Topic::new("authentication", SESSION, &authentication::OF_SESSIONS),
         Topic::new("authentication", BOTH, &reloads::CASES),
         Topic::new("credentials", BOTH, &credentials::CASES),
+        Topic::new("credentials", BOTH, &pass_through::CASES),
         Topic::new("authentication", SESSION, &limits::CASES),
         Topic::new("authentication", SESSION, &faults::CASES),
         Topic::new("shares", BOTH, &shares::CASES),
