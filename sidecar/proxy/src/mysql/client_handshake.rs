@@ -156,6 +156,7 @@ impl ClientHandshake {
             HandshakeState::AwaitVerdict { request, answer } => match answer.get() {
                 None => Ok(Some(self.wait(HandshakeState::AwaitVerdict { request, answer }))),
                 Some(ServerAnswer::Right) => self.accept_unknown(request),
+                Some(ServerAnswer::Denied) => Err(wrong_password(&request.user, b"?")),
                 Some(ServerAnswer::Refused(refusal)) => Err(refusal.clone()),
             },
             HandshakeState::Over => Ok(Some(HandshakeStep::HangUp("the handshake is over"))),

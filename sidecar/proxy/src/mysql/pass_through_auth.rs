@@ -68,6 +68,8 @@ struct PasswordQuestion {
 #[derive(Clone, Debug)]
 pub(super) enum ServerAnswer {
     Right,
+    /// For a reason that the client is not told.
+    Denied,
     Refused(Refusal),
 }
 
@@ -160,7 +162,7 @@ impl PassThroughAuth {
         }
         if let Err(error) = self.threads[number % THREADS].add(question) {
             self.server.waiting.fetch_sub(1, Ordering::AcqRel);
-            self.server.warn(&error.to_string());
+            self.server.report(Level::Warn, "pass-through-failed", &error.to_string());
         }
     }
 }
@@ -180,14 +182,26 @@ impl AskedServer {
                 question.finish(ServerAnswer::Right, "found");
             }
             Err(error) => {
-                let is_refused = is_servers(&error);
-                if is_refused {
+                if matches!(failure_of(&error), Failure::Refused | Failure::NoPlugin) {
                     proven.forget(&question.user, question.password.expose());
-                } else {
-                    self.warn(&error.to_string());
                 }
-                let outcome = if is_refused { "unknown" } else { "failed" };
-                question.finish(ServerAnswer::Refused(Refusal::connect_failed(&error)), outcome);
+                self.finish_failed(question, &error);
+            }
+        }
+    }
+
+    fn finish_failed(&self, question: PasswordQuestion, error: &Error) {
+        let refused = || ServerAnswer::Refused(Refusal::connect_failed(error));
+        match failure_of(error) {
+            Failure::Refused => question.finish(refused(), "unknown"),
+            Failure::NoPlugin => {
+                let reason = format!("\"{}\": {error}", question.user);
+                self.report(Level::Info, "pass-through-unusable", &reason);
+                question.finish(ServerAnswer::Denied, "unknown");
+            }
+            Failure::OfServer => {
+                self.report(Level::Warn, "pass-through-failed", &error.to_string());
+                question.finish(refused(), "failed");
             }
         }
     }
@@ -208,9 +222,9 @@ impl AskedServer {
         })
     }
 
-    fn warn(&self, reason: &str) {
+    fn report(&self, level: Level, event: &str, reason: &str) {
         if let Some((_, log)) = self.way.get() {
-            log.event(Level::Warn, "pass-through-failed", &[("reason", &reason)]);
+            log.event(level, event, &[("reason", &reason)]);
         }
     }
 }
@@ -236,9 +250,22 @@ impl Drop for PasswordQuestion {
     }
 }
 
-/// Whether the server has refused the login.
-fn is_servers(error: &Error) -> bool {
-    matches!(error, Error::Protocol(session::Error::MySql(mysql::Error::Server { .. })))
+/// Why a login has failed.
+#[derive(Clone, Copy)]
+enum Failure {
+    /// The server says so.
+    Refused,
+    /// The account needs a plugin that the proxy does not have. MySQL also asks for one if there is no such user.
+    NoPlugin,
+    OfServer,
+}
+
+fn failure_of(error: &Error) -> Failure {
+    match error {
+        Error::Protocol(session::Error::MySql(mysql::Error::Server { .. })) => Failure::Refused,
+        Error::Protocol(session::Error::MySql(mysql::Error::UnsupportedAuth { .. })) => Failure::NoPlugin,
+        _ => Failure::OfServer,
+    }
 }
 
 impl ProvenPasswords {
