@@ -6,12 +6,16 @@ use crate::slab::Id;
 
 /// Interval of timeouts and upkeep.
 pub(super) const TICK: Duration = Duration::from_millis(250);
+/// The same for the search for a host, while none is known to be usable.
+pub(super) const SEARCH_TICK: Duration = Duration::from_millis(50);
 
 pub(super) struct Agenda {
     deferred: Vec<DeferredWork>,
     /// Clients may be waiting for connections that can be opened now.
     pub(super) check_unserved: bool,
     pub(super) next_tick: Instant,
+    /// `None` while a host is known to be usable.
+    pub(super) next_search: Option<Instant>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -26,7 +30,7 @@ pub(super) enum DeferredWork {
 
 impl Agenda {
     pub(super) fn new(now: Instant) -> Self {
-        Self { deferred: Vec::new(), check_unserved: false, next_tick: now }
+        Self { deferred: Vec::new(), check_unserved: false, next_tick: now, next_search: None }
     }
 
     pub(super) fn defer(&mut self, work: DeferredWork) {
@@ -52,7 +56,7 @@ impl Agenda {
     /// Until when the worker may wait for events; `None` if there is work now. `resume` is another time at which there
     /// is something to do.
     pub(super) fn until(&self, resume: Option<Instant>) -> Option<Instant> {
-        let next = resume.map_or(self.next_tick, |resume| resume.min(self.next_tick));
+        let next = [resume, self.next_search].into_iter().flatten().fold(self.next_tick, Instant::min);
         (!self.has_deferred()).then_some(next)
     }
 }

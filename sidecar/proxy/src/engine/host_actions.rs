@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 use ciphertoll_net::{Error, Fault, WatchedEvents};
 use ciphertoll_wire::relay::Departure;
 
+use super::agenda::SEARCH_TICK;
 use super::backend::{Activity, Backend, ServerConnection, ServerStage};
 use super::flow::TokenKind;
 use super::host_link::{HostLink, LinkPhase, LinkPurpose, answer_limit};
@@ -134,6 +135,7 @@ impl<P: Protocol> Worker<P> {
         }
         self.env.metrics().connect_failed(error);
         self.servers.remove(id);
+        self.agenda.next_search.get_or_insert(self.env.now + SEARCH_TICK);
         self.search_again(key, purpose, since);
         true
     }
@@ -420,6 +422,7 @@ impl<P: Protocol> Worker<P> {
                 self.tick_link(&hosts, id);
             }
         }
+        self.agenda.next_search = None;
         if hosts.is_plain() || self.env.is_ending() {
             return;
         }
@@ -429,6 +432,8 @@ impl<P: Protocol> Worker<P> {
             self.probe_all(&hosts, &key);
         }
         self.poll(&hosts);
+        let next = hosts.with(|all| all.is_searching().then(|| all.next_attempt()).flatten());
+        self.agenda.next_search = next.map(|next| next.max(self.env.now + SEARCH_TICK));
     }
 
     /// The client of a session on a server that has lost its role, if all its commands are answered.

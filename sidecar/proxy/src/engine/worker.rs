@@ -94,6 +94,8 @@ impl<P: Protocol> Worker<P> {
         if self.env.now >= self.agenda.next_tick {
             self.tick();
             self.agenda.next_tick = self.env.now + TICK;
+        } else if self.agenda.next_search.is_some_and(|next| self.env.now >= next) {
+            self.tick_hosts();
         }
         self.finish_turn();
         Ok(())

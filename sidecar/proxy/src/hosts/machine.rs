@@ -5,7 +5,9 @@ use std::time::{Duration, Instant};
 use super::target::{LoadBalance, RoleKind, ServerRole, TargetSession};
 
 /// The shortest time between two attempts at a host that could not be used.
-const FIRST_PAUSE: Duration = Duration::from_millis(250);
+const FIRST_PAUSE: Duration = Duration::from_millis(50);
+/// An attempt that began within this time may still succeed soon.
+const RECENT: Duration = Duration::from_millis(250);
 const LONGEST_PAUSE: Duration = Duration::from_secs(2);
 /// After so many attempts, the pause is twice as long.
 const ATTEMPTS_PER_PAUSE: u32 = 32;
@@ -138,7 +140,7 @@ impl Host {
 
     /// Whether a promising attempt began a moment ago.
     fn has_just_been_tried(&self, now: Instant) -> bool {
-        let is_recent = self.tried.is_some_and(|tried| now.duration_since(tried) < FIRST_PAUSE);
+        let is_recent = self.tried.is_some_and(|tried| now.duration_since(tried) < RECENT);
         let is_open = matches!(self.standing, Standing::Unknown | Standing::Doubtful);
         is_open && self.attempt == Attempt::Running && is_recent
     }
@@ -154,7 +156,7 @@ impl Host {
         if self.retry.is_some_and(|retry| now < retry) {
             return;
         }
-        let pause = FIRST_PAUSE.saturating_mul(1 << (self.misses / ATTEMPTS_PER_PAUSE).min(4));
+        let pause = FIRST_PAUSE.saturating_mul(1 << (self.misses / ATTEMPTS_PER_PAUSE).min(6));
         self.misses = self.misses.saturating_add(1);
         self.retry = Some(now + pause.min(LONGEST_PAUSE));
     }
@@ -262,6 +264,11 @@ impl Hosts {
     /// Whether no host is known to be usable.
     pub(crate) fn is_searching(&self) -> bool {
         !self.all.iter().any(|host| host.standing == Standing::Usable)
+    }
+
+    /// When a host can be tried that cannot be now.
+    pub(crate) fn next_attempt(&self) -> Option<Instant> {
+        self.all.iter().filter_map(|host| host.retry).min()
     }
 
     /// A host that should tell its role: it is doubted, or no host can be used, or it has not told it for this long. The

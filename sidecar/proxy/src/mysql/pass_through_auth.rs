@@ -182,7 +182,7 @@ impl AskedServer {
                 question.finish(ServerAnswer::Right, "found");
             }
             Err(error) => {
-                if matches!(failure_of(&error), Failure::Refused | Failure::NoPlugin) {
+                if matches!(failure_of(&error), LoginFailure::Refused | LoginFailure::NoPlugin) {
                     proven.forget(&question.user, question.password.expose());
                 }
                 self.finish_failed(question, &error);
@@ -193,13 +193,13 @@ impl AskedServer {
     fn finish_failed(&self, question: PasswordQuestion, error: &Error) {
         let refused = || ServerAnswer::Refused(Refusal::connect_failed(error));
         match failure_of(error) {
-            Failure::Refused => question.finish(refused(), "unknown"),
-            Failure::NoPlugin => {
+            LoginFailure::Refused => question.finish(refused(), "unknown"),
+            LoginFailure::NoPlugin => {
                 let reason = format!("\"{}\": {error}", question.user);
                 self.report(Level::Info, "pass-through-unusable", &reason);
                 question.finish(ServerAnswer::Denied, "unknown");
             }
-            Failure::OfServer => {
+            LoginFailure::OfServer => {
                 self.report(Level::Warn, "pass-through-failed", &error.to_string());
                 question.finish(refused(), "failed");
             }
@@ -252,7 +252,7 @@ impl Drop for PasswordQuestion {
 
 /// Why a login has failed.
 #[derive(Clone, Copy)]
-enum Failure {
+enum LoginFailure {
     /// The server says so.
     Refused,
     /// The account needs a plugin that the proxy does not have. MySQL also asks for one if there is no such user.
@@ -260,11 +260,13 @@ enum Failure {
     OfServer,
 }
 
-fn failure_of(error: &Error) -> Failure {
+fn failure_of(error: &Error) -> LoginFailure {
     match error {
-        Error::Protocol(session::Error::MySql(mysql::Error::Server { .. })) => Failure::Refused,
-        Error::Protocol(session::Error::MySql(mysql::Error::UnsupportedAuth { .. })) => Failure::NoPlugin,
-        _ => Failure::OfServer,
+        Error::Protocol(session::Error::MySql(mysql::Error::Server { .. })) => LoginFailure::Refused,
+        Error::Protocol(session::Error::MySql(mysql::Error::UnsupportedAuth { .. })) => {
+            LoginFailure::NoPlugin
+        }
+        _ => LoginFailure::OfServer,
     }
 }
 

@@ -89,6 +89,14 @@ impl Cluster {
 }
 
 impl Node {
+    pub(crate) fn user(&self) -> &str {
+        &self.user
+    }
+
+    pub(crate) fn database(&self) -> &str {
+        &self.database
+    }
+
     fn command(&self, program: &str) -> Command {
         let mut command = Command::new(self.programs.join(program));
         // PostgreSQL's programs refuse root.

@@ -5,6 +5,7 @@
 //! further options, tests run in parallel, on several servers of a kind.
 
 mod auth_query;
+mod bench_failover;
 mod cases;
 mod client_tls;
 mod cluster;
@@ -108,6 +109,7 @@ fn postgres() -> Vec<Trial> {
     ];
     topics = topics::with_two_threads(topics, &threads::ALSO_ON_TWO);
     topics.push(Topic::on_two_threads(BOTH, &threads::CASES));
+    topics.push(Topic::bench("bench-failover", &bench_failover::CASES));
     topics::tests("postgres", topics, &Pool::new(Fixture::open))
 }
 

@@ -21,6 +21,7 @@ pub(crate) struct Topic<F: 'static> {
     modes: &'static [Mode],
     threads: usize,
     cases: Vec<Case<F>>,
+    is_bench: bool,
 }
 
 /// Whose proxies are started in a pooling mode with a number of worker threads.
@@ -30,7 +31,12 @@ pub(crate) trait StartsProxies {
 
 impl<F> Topic<F> {
     pub(crate) fn new(group: &'static str, modes: &'static [Mode], cases: &[Case<F>]) -> Self {
-        Self { group, modes, threads: 1, cases: cases.to_vec() }
+        Self { group, modes, threads: 1, cases: cases.to_vec(), is_bench: false }
+    }
+
+    /// Cases that measure: they run only if they are asked for (`--ignored`).
+    pub(crate) fn bench(group: &'static str, cases: &[Case<F>]) -> Self {
+        Self { is_bench: true, ..Self::new(group, SESSION, cases) }
     }
 
     /// Cases of which each proxy has two threads.
@@ -59,7 +65,7 @@ pub(crate) fn tests<F: StartsProxies>(
     pool: &Arc<Pool<F>>,
 ) -> Vec<Trial> {
     let mut tests = Vec::new();
-    for Topic { group, modes, threads, cases } in topics {
+    for Topic { group, modes, threads, cases, is_bench } in topics {
         let suffix = if threads == 1 { "" } else { ", on two threads" };
         for (&mode, (sentence, case)) in
             modes.iter().flat_map(|mode| cases.iter().map(move |case| (mode, *case)))
@@ -73,7 +79,7 @@ pub(crate) fn tests<F: StartsProxies>(
                 });
                 Ok(())
             });
-            tests.push(test.with_kind(format!("{server} {group}")));
+            tests.push(test.with_kind(format!("{server} {group}")).with_ignored_flag(is_bench));
         }
     }
     tests
