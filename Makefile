@@ -6,7 +6,7 @@ SHELL := bash
 .DEFAULT_GOAL := help
 # Stages depend on each other and measure time, so they never run in parallel.
 .NOTPARALLEL:
-.PHONY: help run setup dist book test test-full test-dist bench bench-links bench-pools bench-failover bench-documents bench-observe bench-scale-out truth compare-truth predict-truth faults soak deny peers tde-proof bench-tde
+.PHONY: help run setup dist book test test-full test-dist bench bench-links bench-pools bench-failover bench-shares bench-documents bench-observe bench-scale-out truth compare-truth predict-truth faults soak deny peers tde-proof bench-tde
 
 # rustup's default directory, for a shell that was opened before rustup was installed.
 export PATH := $(PATH):$(HOME)/.cargo/bin
@@ -115,6 +115,10 @@ bench-pools: ## compare the sidecar with PgBouncer, Odyssey, ProxySQL, MySQL Rou
 bench-failover: ## compare failovers of PostgreSQL through the sidecar, by libpq with several hosts, and through PgBouncer: when clients write again
 	@scripts/setup test
 	@$(CARGO) test --release --quiet --locked -p ciphertoll-proxy --test proxy -- --ignored "bench-failover"
+
+bench-shares: ## measure the p99 of one user's queries through the sidecar, alone and while another user floods the pool
+	@scripts/setup test
+	@$(CARGO) test --release --quiet --locked -p ciphertoll-proxy --test proxy -- --ignored "bench-shares"
 
 bench-documents: ## compare loading and find-one on FerretDB with pymongo and go-ycsb (ARGS='--only load')
 	@scripts/setup bench

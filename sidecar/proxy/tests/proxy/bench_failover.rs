@@ -259,7 +259,7 @@ impl Seen {
 }
 
 /// The median, the lowest and the highest; `None` is higher than all.
-fn spread(values: impl Iterator<Item = Option<f64>>) -> String {
+pub(crate) fn spread(values: impl Iterator<Item = Option<f64>>) -> String {
     let mut values: Vec<f64> = values.map(|value| value.unwrap_or(f64::INFINITY)).collect();
     values.sort_by(f64::total_cmp);
     let text = |value: f64| {

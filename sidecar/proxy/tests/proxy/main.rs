@@ -6,6 +6,7 @@
 
 mod auth_query;
 mod bench_failover;
+mod bench_shares;
 mod cases;
 mod client_tls;
 mod cluster;
@@ -109,7 +110,8 @@ fn postgres() -> Vec<Trial> {
     ];
     topics = topics::with_two_threads(topics, &threads::ALSO_ON_TWO);
     topics.push(Topic::on_two_threads(BOTH, &threads::CASES));
-    topics.push(Topic::bench("bench-failover", &bench_failover::CASES));
+    topics.push(Topic::bench("bench-failover", SESSION, &bench_failover::CASES));
+    topics.push(Topic::bench("bench-shares", TRANSACTION, &bench_shares::CASES));
     topics::tests("postgres", topics, &Pool::new(Fixture::open))
 }
 

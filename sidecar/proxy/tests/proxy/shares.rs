@@ -15,17 +15,17 @@ pub(crate) const CASES: [Case; 5] = [
     ("a user that waits is served before a user that floods the pool", flooded),
 ];
 
-const SECOND: &str = "[[user]]\nname = \"second\"\npassword-file = \"second\"\n";
+pub(crate) const SECOND: &str = "[[user]]\nname = \"second\"\npassword-file = \"second\"\n";
 
 /// A proxy with these settings behind those of a second user.
-fn proxy_with(fixture: &mut Fixture, text: &str) -> (Proxy, tempfile::TempDir) {
+pub(crate) fn proxy_with(fixture: &mut Fixture, text: &str) -> (Proxy, tempfile::TempDir) {
     let (directory, file) = settings(text);
     second_user(fixture, directory.path());
     let proxy = fixture.proxy(&["--config", &file, "--admin", "tcp:127.0.0.1:0"]);
     (proxy, directory)
 }
 
-fn second(proxy: &Proxy) -> Result<Client, ciphertoll_net::Error> {
+pub(crate) fn second(proxy: &Proxy) -> Result<Client, ciphertoll_net::Error> {
     proxy.try_client_as("second")
 }
 

@@ -35,8 +35,8 @@ impl<F> Topic<F> {
     }
 
     /// Cases that measure: they run only if they are asked for (`--ignored`).
-    pub(crate) fn bench(group: &'static str, cases: &[Case<F>]) -> Self {
-        Self { is_bench: true, ..Self::new(group, SESSION, cases) }
+    pub(crate) fn bench(group: &'static str, modes: &'static [Mode], cases: &[Case<F>]) -> Self {
+        Self { is_bench: true, ..Self::new(group, modes, cases) }
     }
 
     /// Cases of which each proxy has two threads.
