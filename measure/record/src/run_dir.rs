@@ -69,7 +69,9 @@ impl RunDirectory {
         let record = Record::open(path)?;
         let events = Lines::open(path.join(EVENTS), 0o644)?;
         events.cut(record.whole_bytes)?;
-        Ok((Self { path: path.to_owned(), events, _lock: lock, heir: None }, record))
+        // A process that was killed has not given its directory away. One that another user owns stays as it is.
+        let heir = Caller::owning_parent(path).zip(open_own_directory(path).ok());
+        Ok((Self { path: path.to_owned(), events, _lock: lock, heir }, record))
     }
 
     pub fn path(&self) -> &Path {

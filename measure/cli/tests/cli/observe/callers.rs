@@ -3,7 +3,7 @@
 use std::fs;
 use std::os::unix::fs::{MetadataExt as _, chown, symlink};
 use std::path::Path;
-use std::process::Command;
+use std::process::{Command, Stdio};
 
 use ciphertoll_model::Engine;
 use ciphertoll_testing::missing;
@@ -11,7 +11,7 @@ use tempfile::TempDir;
 
 use super::capture;
 use super::confined::PROGRAM;
-use crate::support::{ciphertoll, is_root};
+use crate::support::{ciphertoll, is_root, until};
 
 const CALLER: (u32, u32) = (12_345, 12_346);
 const ROOT: (u32, u32) = (0, 0);
@@ -106,11 +106,9 @@ fn records_that_stayed_empty_are_removed_also_from_a_directory_of_the_caller() {
     assert!(fs::metadata(record.join("observation.json")).expect("a document").len() > 0);
 }
 
-/// A run makes files until it ends.
+/// A run makes files until it ends. One that is killed gives them away when it was resumed.
 #[test]
 fn a_run_by_sudo_leaves_nothing_of_roots_in_a_directory_of_the_caller() {
-    // The user exists.
-    const NOBODY: u32 = 65_534;
     if !is_root() {
         return missing("only root may give files away");
     }
@@ -119,14 +117,42 @@ fn a_run_by_sudo_leaves_nothing_of_roots_in_a_directory_of_the_caller() {
     }
     let place = directory_of((NOBODY, NOBODY));
     let run = ["run", "--server", "mariadb", "--path", "plain", "--workload", "connect", "--clients", "1"];
-    let output = ciphertoll(&run)
-        .args(["--size", "smoke", "-q"])
-        .envs([("SUDO_UID", NOBODY.to_string()), ("SUDO_GID", NOBODY.to_string())])
-        .current_dir(&place)
-        .output()
-        .expect("it starts");
+    let run = [&run[..], &["--size", "smoke", "-q"]].concat();
+    let output = by_sudo(place.path(), &run).output().expect("it starts");
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    let mut left = vec![place.path().join("ciphertoll-runs")];
+    assert_all_are_nobodys(place.path());
+
+    let place = directory_of((NOBODY, NOBODY));
+    let mut killed = by_sudo(place.path(), &run).spawn().expect("it starts");
+    let runs = place.path().join("ciphertoll-runs");
+    until("a trial", || {
+        let record = fs::read_dir(&runs).ok()?.next()?.ok()?.path();
+        let events = fs::read_to_string(record.join("events.jsonl")).ok()?;
+        events.contains("trial").then_some(())
+    });
+    killed.kill().expect("it runs");
+    killed.wait().expect("it was started");
+    let output = by_sudo(place.path(), &["resume", "-q"]).output().expect("it starts");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    assert_all_are_nobodys(place.path());
+}
+
+// The user exists.
+const NOBODY: u32 = 65_534;
+
+fn by_sudo(place: &Path, arguments: &[&str]) -> Command {
+    let mut command = ciphertoll(arguments);
+    command
+        .envs([("SUDO_UID", NOBODY.to_string()), ("SUDO_GID", NOBODY.to_string())])
+        .current_dir(place)
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped());
+    command
+}
+
+fn assert_all_are_nobodys(place: &Path) {
+    let mut left = vec![place.join("ciphertoll-runs")];
     let mut files = 0;
     while let Some(path) = left.pop() {
         assert_eq!(owner(&path), (NOBODY, NOBODY), "{}", path.display());
