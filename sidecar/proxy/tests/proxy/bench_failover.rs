@@ -34,14 +34,6 @@ const STEADY: Duration = Duration::from_secs(1);
 const LONGEST: Duration = Duration::from_mins(1);
 
 #[derive(Clone, Copy)]
-enum Failover {
-    /// The primary is killed with SIGKILL, and the standby is promoted.
-    Killed,
-    /// The primary becomes read-only and keeps its connections; then the standby is promoted.
-    ReadOnly,
-}
-
-#[derive(Clone, Copy)]
 enum Route {
     Sidecar,
     Libpq,
@@ -81,20 +73,19 @@ fn compare(fixture: &mut Fixture) {
         "{CLIENTS} clients (psycopg2) write rows; PostgreSQL with one synchronous standby on this machine; {ROUNDS} \
          failovers each: median (lowest to highest)"
     ));
-    say("| failover | clients connect | first row after the promotion | longest pause | errors per client |");
-    say("| --- | --- | --- | --- | --- |");
-    for failover in [Failover::Killed, Failover::ReadOnly] {
-        for route in [Route::Sidecar, Route::Libpq, Route::PgBouncer] {
-            let seen: Vec<Seen> = (0..ROUNDS).map(|_| fail_over(fixture, failover, route)).collect();
-            let first = spread(seen.iter().map(|seen| seen.after_promotion.map(|time| time.as_secs_f64())));
-            let pause = spread(seen.iter().map(|seen| Some(seen.longest_pause.as_secs_f64())));
-            let errors = spread(seen.iter().map(|seen| Some(seen.errors as f64 / CLIENTS as f64)));
-            say(&format!("| {failover} | {route} | {first} s | {pause} s | {errors} |"));
-        }
+    say("| clients connect | first row after the promotion | longest pause | errors per client |");
+    say("| --- | --- | --- | --- |");
+    for route in [Route::Sidecar, Route::Libpq, Route::PgBouncer] {
+        let seen: Vec<Seen> = (0..ROUNDS).map(|_| fail_over(fixture, route)).collect();
+        let first = spread(seen.iter().map(|seen| seen.after_promotion.map(|time| time.as_secs_f64())));
+        let pause = spread(seen.iter().map(|seen| Some(seen.longest_pause.as_secs_f64())));
+        let errors = spread(seen.iter().map(|seen| Some(seen.errors as f64 / CLIENTS as f64)));
+        say(&format!("| {route} | {first} s | {pause} s | {errors} |"));
     }
 }
 
-fn fail_over(fixture: &mut Fixture, failover: Failover, route: Route) -> Seen {
+/// The primary is killed with SIGKILL, and the standby is promoted.
+fn fail_over(fixture: &mut Fixture, route: Route) -> Seen {
     let cluster = Cluster::start(fixture, 1);
     let [old, new] = &cluster.nodes[..] else { panic!("two servers") };
     old.execute("CREATE TABLE numbered (writer int, number int)");
@@ -106,13 +97,7 @@ fn fail_over(fixture: &mut Fixture, failover: Failover, route: Route) -> Seen {
     assert_eq!(line, "writing\n", "the clients do not begin");
     thread::sleep(STEADY);
     let failed = SystemTime::now();
-    match failover {
-        Failover::Killed => old.kill(),
-        Failover::ReadOnly => {
-            old.execute("ALTER SYSTEM SET default_transaction_read_only = on");
-            old.execute("SELECT pg_reload_conf()");
-        }
-    }
+    old.kill();
     let promoted = promote(new, &way);
     let count = || new.value("SELECT count(*) FROM numbered").parse::<u64>().expect("a number");
     let (before, began) = (count(), SystemTime::now());
@@ -267,15 +252,6 @@ pub(crate) fn spread(values: impl Iterator<Item = Option<f64>>) -> String {
     };
     let (lowest, highest) = (text(values[0]), text(values[values.len() - 1]));
     format!("{} ({lowest} to {highest})", text(values[values.len() / 2]))
-}
-
-impl fmt::Display for Failover {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.write_str(match self {
-            Self::Killed => "kill -9, promote",
-            Self::ReadOnly => "read-only, promote",
-        })
-    }
 }
 
 impl fmt::Display for Route {
