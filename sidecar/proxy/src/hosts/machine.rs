@@ -388,8 +388,12 @@ impl Hosts {
         if host.standing == Standing::Usable {
             host.attempt = Attempt::None;
         } else {
-            let standing = host.standing;
+            let (standing, misses) = (host.standing, host.misses);
             host.missed(standing, now);
+            if standing == Standing::Doubtful {
+                // It is there, and has not said that it has lost the role.
+                host.misses = misses;
+            }
         }
     }
 

@@ -122,8 +122,12 @@ fn a_doubt_alone_makes_no_other_server_the_current_one() {
     assert_eq!(case.hosts.poll(case.now, LONGEST_PAUSE), Some(1));
     assert_eq!(case.tells(0, READ_WRITE, None).0, Verdict::Unfit(SUPERSEDED));
     assert_eq!(case.tells(1, READ_WRITE, None).0, Verdict::Usable);
-    // An attempt that fails means more than a doubt.
+    // Nor does a login that it refuses, such as one too many.
     case.hosts.doubt(1, case.hosts.epoch(1));
+    case.hosts.refused(1, case.now);
+    assert_eq!(case.tells(0, READ_WRITE, None).0, Verdict::Unfit(SUPERSEDED));
+    case.wait();
+    // An attempt that fails means more than a doubt.
     assert_eq!(case.tells(0, READ_WRITE, None).0, Verdict::Unfit(SUPERSEDED));
     case.fails(1);
     assert_eq!(case.choose(), Some(0), "it is asked at once");
