@@ -586,3 +586,6 @@ fn is_final(error: &Error) -> bool {
 fn random_number() -> usize {
     RandomState::new().build_hasher().finish() as usize
 }
+
+#[cfg(test)]
+mod tests;
