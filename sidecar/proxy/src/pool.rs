@@ -7,27 +7,25 @@
 
 mod fairness;
 mod groups;
+mod key_pool;
 mod list;
 mod operators;
 mod pause;
+mod recency;
 
 use std::cell::Cell;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use foldhash::HashMap;
 use groups::{Groups, Membership};
+use key_pool::KeyPool;
 pub use list::WorkerBound;
-use list::{ConnectionLists, Connections, ListId, Lists};
+use list::{ConnectionLists, Connections, Lists};
 use pause::PauseRule;
+use recency::Recency;
 
 use crate::group_limits::GroupLimits;
 use crate::protocol::PoolKey;
-
-/// Among clients that started to wait within this time of the first one, a client on the connection's worker
-/// goes first: moving a connection costs more than assigning it.
-const LOCALITY_WINDOW: Duration = Duration::from_millis(10);
-/// How many waiting clients are searched for one on the same worker.
-const LOCALITY_SCAN: usize = 64;
 
 /// The connections to one server. `S` are IDs of connections, `C` of clients. Operations take constant time, except
 /// where another key's connection is searched for, and where clients of several users wait.
@@ -38,6 +36,7 @@ pub struct ConnectionPool<K, S, C> {
     connections: ConnectionLists<S>,
     /// How many connections were added to lists so far.
     order: u64,
+    recency: Recency,
     clients: Lists<C, Instant>,
     waiting: usize,
     groups: Groups,
@@ -47,28 +46,6 @@ pub struct ConnectionPool<K, S, C> {
     /// The number of the key that was found last, because most operations use one key.
     recent: Cell<usize>,
     pause: PauseRule<K>,
-}
-
-struct KeyPool<K> {
-    key: K,
-    groups: Membership,
-    /// No connection is handed out or opened: see [`pause`].
-    is_paused: bool,
-    /// The most recently used one is used next; the others grow old and are closed.
-    idle: Connections,
-    /// Kept for clients between transactions, not reset. The oldest is first.
-    kept: Connections,
-    /// Their clients have disconnected; not reset yet.
-    orphaned: Connections,
-    /// Taken from the lists above for waiting clients, and not released yet.
-    reserved: Connections,
-    /// Connections of other keys that are being closed for waiting clients.
-    evicting: usize,
-    waiting: ListId,
-    opening: usize,
-    /// A connect has ended, and its connection is not released yet.
-    has_new: bool,
-    open: usize,
 }
 
 /// The part of one key, and the lists that all keys share.
@@ -114,87 +91,6 @@ pub enum Released<K, C> {
     Replaced(K),
 }
 
-impl<K> KeyPool<K> {
-    fn new(key: K, groups: Membership, is_paused: bool, waiting: ListId) -> Self {
-        Self {
-            key,
-            groups,
-            is_paused,
-            idle: Connections::default(),
-            kept: Connections::default(),
-            orphaned: Connections::default(),
-            reserved: Connections::default(),
-            evicting: 0,
-            waiting,
-            opening: 0,
-            has_new: false,
-            open: 0,
-        }
-    }
-
-    /// Waiting clients for which a connection may be opened, and none is reserved or being opened.
-    fn unserved<C: WorkerBound>(&self, clients: &Lists<C, Instant>) -> usize {
-        if self.is_paused {
-            return 0;
-        }
-        clients.len(self.waiting).saturating_sub(self.opening + self.reserved.count() + self.evicting)
-    }
-
-    /// The client that gets a connection of this worker: the one that has waited longest, or the first of the
-    /// worker's own within [`LOCALITY_WINDOW`].
-    fn next_waiting<C: WorkerBound>(&self, clients: &Lists<C, Instant>, thread: usize) -> Option<C> {
-        if self.is_paused {
-            return None;
-        }
-        let (longest, first) = clients.first(self.waiting)?;
-        let is_recent = |(_, since): &(C, Instant)| *since <= first + LOCALITY_WINDOW;
-        let mut recent = clients.iter(self.waiting).take(LOCALITY_SCAN).take_while(is_recent);
-        let local = recent.find(|(client, _)| client.thread() == thread);
-        Some(local.map_or(longest, |(client, _)| client))
-    }
-
-    fn has_available(&self) -> bool {
-        !self.is_paused && self.idle.count() + self.kept.count() + self.orphaned.count() > 0
-    }
-
-    /// The newest connection of this worker, which is the one whose data is most likely in the caches.
-    fn take_newest_of<S: WorkerBound>(
-        &mut self,
-        lists: &mut ConnectionLists<S>,
-        thread: usize,
-        acceptable: Acceptable,
-    ) -> Option<PoolAction<S>> {
-        let idle = self.idle.newest_of(lists, thread);
-        let orphaned = match acceptable {
-            Acceptable::Any => self.orphaned.newest_of(lists, thread),
-            Acceptable::Reset => None,
-        };
-        match (idle, orphaned) {
-            (Some((_, idle_order)), Some((orphaned, order))) if order > idle_order => {
-                self.orphaned.remove(lists, orphaned).then_some(PoolAction::TakeUnreset(orphaned))
-            }
-            (Some((idle, _)), _) => self.idle.remove(lists, idle).then_some(PoolAction::Take(idle)),
-            (None, Some((orphaned, _))) => {
-                self.orphaned.remove(lists, orphaned).then_some(PoolAction::TakeUnreset(orphaned))
-            }
-            (None, None) => None,
-        }
-    }
-
-    fn take_oldest<S: WorkerBound>(&mut self, lists: &mut ConnectionLists<S>, thread: usize) -> Option<S> {
-        let all = [&mut self.idle, &mut self.orphaned, &mut self.kept];
-        all.into_iter().find_map(|list| list.take_oldest(lists, thread))
-    }
-
-    fn remove<S: WorkerBound>(&mut self, lists: &mut ConnectionLists<S>, server: S) {
-        for list in [&mut self.idle, &mut self.kept, &mut self.orphaned, &mut self.reserved] {
-            if list.remove(lists, server) {
-                return;
-            }
-        }
-    }
-}
-
 impl<K: PoolKey, S: WorkerBound, C: WorkerBound> ConnectionPool<K, S, C> {
     pub fn new(limit: usize) -> Self {
         Self {
@@ -202,6 +98,7 @@ impl<K: PoolKey, S: WorkerBound, C: WorkerBound> ConnectionPool<K, S, C> {
             open: 0,
             connections: Lists::default(),
             order: 0,
+            recency: Recency::default(),
             clients: Lists::default(),
             waiting: 0,
             groups: Groups::default(),
@@ -304,9 +201,9 @@ impl<K: PoolKey, S: WorkerBound, C: WorkerBound> ConnectionPool<K, S, C> {
             return PoolAction::Wait;
         }
         let free = pool.idle.take_newest(connections);
-        let free = free.or_else(|| pool.orphaned.take_oldest(connections, thread));
+        let free = free.or_else(|| pool.orphaned.take_oldest(connections, thread, u64::MAX));
         let free = match free {
-            None if !has_room => pool.kept.take_oldest(connections, thread),
+            None if !has_room => pool.kept.take_oldest(connections, thread, u64::MAX),
             free => free,
         };
         if let Some(server) = free {
@@ -327,8 +224,10 @@ impl<K: PoolKey, S: WorkerBound, C: WorkerBound> ConnectionPool<K, S, C> {
     }
 
     fn take_evictable(&mut self, key: &K, thread: usize) -> Option<S> {
-        let number = self.evictable(self.get(key)?)?;
-        let oldest = self.pools[number].as_mut()?.take_oldest(&mut self.connections, thread)?;
+        let own = self.get(key)?;
+        let number = self.evictable(own)?;
+        let until = self.evictable_until(self.pools[number].as_ref()?, own);
+        let oldest = self.pools[number].as_mut()?.take_oldest(&mut self.connections, thread, until)?;
         if let Some((pool, ..)) = self.get_mut(key) {
             pool.evicting += 1;
         }

@@ -29,6 +29,7 @@ impl<P: Protocol> Worker<P> {
                 self.cancel_lost(id);
             }
         }
+        self.agenda.check_unserved |= self.pool.with(|pool| pool.tick(self.env.now));
         self.maintain();
         self.measure_usage();
         self.resume_accepting();

@@ -4,6 +4,10 @@
 //! gets the available room, and a connection that another user releases is closed for it, unless their
 //! numbers of connections are equal or differ by one. A user without a connection gets one in any case. Where
 //! the limit of a database is what keeps a client waiting, only connections with that database count.
+//!
+//! An idle or kept connection is closed to make room for another key. If it is of another user, who has no more
+//! connections, it must have been unused for a second: otherwise a busy user's clients would close it in each pause
+//! between two queries, and each query of its own user would need a new connection.
 
 use std::cmp::Reverse;
 use std::time::Instant;
@@ -45,11 +49,27 @@ impl<K: PoolKey, S: WorkerBound, C: WorkerBound> ConnectionPool<K, S, C> {
         let numbered = self.pools.iter().enumerate();
         let pools = numbered.filter_map(|(number, pool)| Some((number, pool.as_ref()?)));
         let available = pools.filter(|(_, pool)| {
-            pool.has_available() && is_suitable(pool) && self.groups.may_give(pool.groups, own.groups)
+            pool.has_unused(&self.connections, self.evictable_until(pool, own))
+                && is_suitable(pool)
+                && self.groups.may_give(pool.groups, own.groups)
         });
         available
             .min_by_key(|(_, pool)| Reverse(self.groups.user_open(pool.groups)))
             .map(|(number, _)| number)
+    }
+
+    /// Available connections of `other` with this number and earlier ones may be closed for `own`.
+    pub(super) fn evictable_until(&self, other: &KeyPool<K>, own: &KeyPool<K>) -> u64 {
+        let of_own = self.groups.user_open(own.groups);
+        let is_protected = other.groups.user != own.groups.user
+            && of_own > 0
+            && self.groups.user_open(other.groups) <= of_own;
+        if is_protected { self.recency.unused_until() } else { u64::MAX }
+    }
+
+    /// To be called a few times per second. Returns whether clients that wait may be served now.
+    pub fn tick(&mut self, now: Instant) -> bool {
+        self.recency.record(self.order, now) && self.waiting > 0
     }
 
     fn unserved_pools(&self) -> impl Iterator<Item = (usize, &KeyPool<K>)> {

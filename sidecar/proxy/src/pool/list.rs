@@ -186,16 +186,22 @@ impl Connections {
         newest.map(|(server, _)| server).filter(|server| self.remove(lists, *server))
     }
 
-    /// Takes the oldest connection of this worker, or of all workers if it has none.
+    /// Takes the oldest connection of this worker, or of all workers if it has none: one of the first `until`.
     pub(super) fn take_oldest<S: WorkerBound>(
         &mut self,
         lists: &mut ConnectionLists<S>,
         thread: usize,
+        until: u64,
     ) -> Option<S> {
-        let first = |list: &ListId| lists.first(*list);
+        let first = |list: &ListId| lists.first(*list).filter(|(_, order)| *order <= until);
         let of_all = || self.threads.iter().filter_map(first).min_by_key(|(_, order)| *order);
         let oldest = self.threads.get(thread).and_then(first).or_else(of_all);
         oldest.map(|(server, _)| server).filter(|server| self.remove(lists, *server))
+    }
+
+    /// Whether there is a connection of the first `until`.
+    pub(super) fn has_until<S: WorkerBound>(&self, lists: &ConnectionLists<S>, until: u64) -> bool {
+        self.threads.iter().filter_map(|list| lists.first(*list)).any(|(_, order)| order <= until)
     }
 
     /// Allows the lists, which must be empty, to be used for another key.

@@ -1,11 +1,13 @@
 //! A model of workers that share a pool, without sockets: after any events in any order, with messages that
-//! take any time, no client waits while it could be given a connection within all limits, a user without a connection gets
-//! the next one that another user releases, and no client of a paused key is given one.
+//! take any time, no client waits for more than a second while it could be given a connection within all limits, a user
+//! without a connection gets the next one that another user releases, a user who has no more connections than another one
+//! keeps those that it has used within a second, and no client of a paused key is given one.
 //!
 //! Each step is what a worker does between two reads of its mailbox; the operations of the pool are the real
 //! ones.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::time::Duration;
 
 use proptest::prelude::*;
 
@@ -65,7 +67,7 @@ type Event = (&'static str, EventHandler, usize);
 type EventHandler = fn(&mut Model, usize);
 
 fn event() -> impl Strategy<Value = Event> {
-    let weighted: [(u32, &str, EventHandler); 14] = [
+    let weighted: [(u32, &str, EventHandler); 15] = [
         (6, "a client connects", Model::connect),
         (3, "a client disconnects", Model::disconnect_any),
         (3, "a transaction ends", Model::end_transaction),
@@ -80,6 +82,7 @@ fn event() -> impl Strategy<Value = Event> {
         (1, "the limits of users and databases change", Model::set_groups),
         (1, "a key is paused", Model::pause),
         (1, "a key is resumed", Model::resume),
+        (6, "time passes", Model::pass_time),
     ];
     let kinds = weighted.map(|(weight, name, happens)| (weight, Just((name, happens)).boxed()));
     let kind = proptest::strategy::Union::new_weighted(kinds.to_vec());
@@ -103,7 +106,9 @@ struct Model {
     next: u32,
     /// The connection that is returned has just been opened.
     is_new: bool,
-    began: Instant,
+    now: Instant,
+    /// Since when connections are available.
+    available_since: BTreeMap<Number, Instant>,
 }
 
 /// Selects one of those for which `holds` is true.
@@ -133,7 +138,8 @@ impl Model {
             pauses_read: Default::default(),
             next: 0,
             is_new: false,
-            began: Instant::now(),
+            now: Instant::now(),
+            available_since: BTreeMap::new(),
         }
     }
 
@@ -145,7 +151,13 @@ impl Model {
     fn set(&mut self, connection: Number, to: ServerState) {
         if let Some((_, state)) = self.connections.get_mut(&connection) {
             *state = to;
+            self.available_since.insert(connection, self.now);
         }
+    }
+
+    fn pass_time(&mut self, at: usize) {
+        self.now += Duration::from_millis(50 * (1 + at as u64 % 10));
+        self.check_unserved[at % THREADS] |= self.pool.tick(self.now);
     }
 
     fn apply(&mut self, (_, happens, at): Event) {
@@ -185,13 +197,13 @@ impl Model {
         self.clients.insert(client, (key, ClientState::Queued));
         // Half of the clients accept a connection that was not reset, and half of these can use it.
         let acceptable = if client.1.is_multiple_of(2) { Acceptable::Any } else { Acceptable::Reset };
-        let action = self.pool.acquire(&key, client, acceptable, self.began);
+        let action = self.pool.acquire(&key, client, acceptable, self.now);
         if action != PoolAction::Wait {
             self.check_not_paused(key);
         }
         match action {
             PoolAction::TakeUnreset(connection) if client.1.is_multiple_of(4) => {
-                self.pool.wait_for(&key, connection, client, self.began);
+                self.pool.wait_for(&key, connection, client, self.now);
                 self.set(connection, ServerState::Resetting);
             }
             PoolAction::Take(connection) | PoolAction::TakeUnreset(connection) => {
@@ -215,6 +227,9 @@ impl Model {
 
     fn apply_action(&mut self, thread: usize, key: Name, mut action: PoolAction<Number>) {
         loop {
+            if let PoolAction::Evict(connection) = action {
+                self.check_evictable(connection, key);
+            }
             match action {
                 PoolAction::Open => {
                     self.check_not_paused(key);
@@ -243,6 +258,17 @@ impl Model {
                 PoolAction::Take(_) | PoolAction::TakeUnreset(_) | PoolAction::Wait => return,
             }
         }
+    }
+
+    /// A connection of a user who has no more connections than the user of `key` was not used for a second.
+    fn check_evictable(&self, connection: Number, key: Name) {
+        let victim = self.connections[&connection].0.user();
+        let (own, other) = (self.open_of_user(key.user()), self.open_of_user(victim));
+        let unused = self.now - self.available_since[&connection];
+        assert!(
+            victim == key.user() || own == 0 || other > own || unused >= Duration::from_secs(1),
+            "closed after {unused:?} for a user with {own} connections, of one with {other}"
+        );
     }
 
     fn serve_waiting(&mut self, thread: usize) {
@@ -447,8 +473,9 @@ impl Model {
         }
     }
 
-    /// Runs until nothing is pending.
+    /// Runs until nothing is pending, for so long that all unused connections count as unused.
     fn settle(&mut self) {
+        let until = self.now + Duration::from_secs(2);
         loop {
             let event: Event =
                 if let Some(thread) = self.mailboxes.iter().position(|mailbox| !mailbox.is_empty()) {
@@ -457,6 +484,8 @@ impl Model {
                     ("connected", Self::connect_done, 0)
                 } else if self.connections.values().any(|(_, state)| *state == ServerState::Resetting) {
                     ("reset", Self::reset_done, 0)
+                } else if self.now < until {
+                    ("time passes", Self::pass_time, 4)
                 } else {
                     return;
                 };

@@ -1,3 +1,6 @@
+use std::time::Duration;
+
+use super::key_pool::LOCALITY_WINDOW;
 use super::*;
 
 impl<K: PoolKey, S: WorkerBound, C: WorkerBound> ConnectionPool<K, S, C> {

@@ -1,4 +1,5 @@
 use std::num::NonZeroUsize;
+use std::time::Duration;
 
 use super::super::{Acceptable, PoolAction, Released};
 use super::*;
@@ -68,6 +69,31 @@ fn a_kept_connection_is_not_taken_again_while_another_user_waits() {
     assert!(!pool.keep(&FLOODS, 1) && !pool.take_kept(&FLOODS, 1));
     assert_eq!(pool.assign_unreset(&FLOODS, 1, |_| true), None);
     assert_eq!(pool.release(&FLOODS, 1), Released::Replaced(QUIET));
+}
+
+#[test]
+fn a_connection_that_its_user_has_just_used_is_not_closed_for_a_user_with_as_many() {
+    let mut pool = flooded(2, GroupLimits::default());
+    assert_eq!(acquire(&mut pool, QUIET, 'u'), PoolAction::Wait);
+    assert_eq!(pool.release(&FLOODS, 1), Released::Replaced(QUIET));
+    pool.opened(&QUIET);
+    assert_eq!(pool.release(&QUIET, 3), Released::Assigned('u'));
+    let began = Instant::now();
+    let after = |ms| began + Duration::from_millis(ms);
+    assert!(!pool.tick(began));
+    assert_eq!(pool.release(&QUIET, 3), Released::Idle);
+    assert_eq!(
+        (acquire(&mut pool, FLOODS, 'v'), pool.next_action(&FLOODS, 0)),
+        (PoolAction::Wait, PoolAction::Wait)
+    );
+    // It was not used from the record at 250 ms on.
+    for ms in [250, 500, 750, 1000, 1249] {
+        pool.tick(after(ms));
+        assert_eq!(pool.next_action(&FLOODS, 0), PoolAction::Wait, "{ms} ms");
+    }
+    assert!(pool.tick(after(1250)));
+    assert_eq!(pool.unserved_key(), Some(FLOODS));
+    assert_eq!(pool.next_action(&FLOODS, 0), PoolAction::Evict(3));
 }
 
 #[test]

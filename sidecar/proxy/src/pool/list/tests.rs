@@ -23,7 +23,7 @@ enum Step {
     Remove(u8),
     NewestOf(usize),
     TakeNewest,
-    TakeOldest(usize),
+    TakeOldest(usize, u64),
 }
 
 fn step() -> impl Strategy<Value = Step> {
@@ -33,28 +33,29 @@ fn step() -> impl Strategy<Value = Step> {
         3 => (0..12_u8).prop_map(Step::Remove),
         1 => (0..4_usize).prop_map(Step::NewestOf),
         1 => Just(Step::TakeNewest),
-        1 => (0..4_usize).prop_map(Step::TakeOldest),
+        1 => (0..4_usize, 0..100_u64).prop_map(|(thread, until)| Step::TakeOldest(thread, until)),
     ]
 }
 
-/// The same operations on a vector.
+/// The same operations on a vector of connections and their numbers.
 #[derive(Default)]
-struct Naive(Vec<TestServer>);
+struct Naive(Vec<(TestServer, u64)>);
 
 impl Naive {
     fn remove(&mut self, server: TestServer) -> bool {
         let before = self.0.len();
-        self.0.retain(|other| *other != server);
+        self.0.retain(|(other, _)| *other != server);
         self.0.len() < before
     }
 
-    fn newest_of(&self, thread: usize) -> Option<TestServer> {
-        self.0.iter().rfind(|server| server.thread() == thread).copied()
+    fn newest_of(&self, thread: usize) -> Option<(TestServer, u64)> {
+        self.0.iter().rfind(|(server, _)| server.thread() == thread).copied()
     }
 
-    fn take_oldest(&mut self, thread: usize) -> Option<TestServer> {
-        let near = self.0.iter().position(|server| server.thread() == thread).unwrap_or_default();
-        (!self.0.is_empty()).then(|| self.0.remove(near))
+    fn take_oldest(&mut self, thread: usize, until: u64) -> Option<TestServer> {
+        let is_near = |(server, order): &(TestServer, u64)| server.thread() == thread && *order <= until;
+        let near = self.0.iter().position(is_near).unwrap_or_default();
+        self.0.get(near).is_some_and(|(_, order)| *order <= until).then(|| self.0.remove(near).0)
     }
 }
 
@@ -63,26 +64,32 @@ proptest! {
     fn connections_behave_like_a_naive_list(steps in proptest::collection::vec(step(), 1..100)) {
         let (mut lists, mut connections) = (Lists::default(), Connections::default());
         let mut naive = Naive::default();
-        for (order, step) in steps.into_iter().enumerate() {
+        for (order, step) in (1..).zip(steps) {
             match step {
                 Step::PushBack(number) | Step::PushFront(number) => {
                     let server = TestServer(number);
                     prop_assert_eq!(connections.remove(&mut lists, server), naive.remove(server));
-                    connections.push(&mut lists, server, order as u64);
-                    naive.0.push(server);
+                    connections.push(&mut lists, server, order);
+                    naive.0.push((server, order));
                 }
                 Step::Remove(number) => {
                     let server = TestServer(number);
-                    prop_assert_eq!(connections.contains(&lists, server), naive.0.contains(&server));
+                    let is_member = naive.0.iter().any(|(other, _)| *other == server);
+                    prop_assert_eq!(connections.contains(&lists, server), is_member);
                     prop_assert_eq!(connections.remove(&mut lists, server), naive.remove(server));
                 }
                 Step::NewestOf(thread) => {
-                    let newest = connections.newest_of(&lists, thread).map(|(server, _)| server);
-                    prop_assert_eq!(newest, naive.newest_of(thread));
+                    prop_assert_eq!(connections.newest_of(&lists, thread), naive.newest_of(thread));
                 }
-                Step::TakeNewest => prop_assert_eq!(connections.take_newest(&mut lists), naive.0.pop()),
-                Step::TakeOldest(thread) => {
-                    prop_assert_eq!(connections.take_oldest(&mut lists, thread), naive.take_oldest(thread));
+                Step::TakeNewest => {
+                    let newest = naive.0.pop().map(|(server, _)| server);
+                    prop_assert_eq!(connections.take_newest(&mut lists), newest);
+                }
+                Step::TakeOldest(thread, until) => {
+                    let has_any = naive.0.iter().any(|(_, order)| *order <= until);
+                    prop_assert_eq!(connections.has_until(&lists, until), has_any);
+                    let taken = connections.take_oldest(&mut lists, thread, until);
+                    prop_assert_eq!(taken, naive.take_oldest(thread, until));
                 }
             }
             prop_assert_eq!(connections.count(), naive.0.len());
@@ -116,7 +123,7 @@ proptest! {
                     prop_assert_eq!(lists.remove_from(both[at], member), found.is_some());
                     found.map(|found| naive[at].remove(found));
                 }
-                Step::NewestOf(_) | Step::TakeNewest | Step::TakeOldest(_) => {}
+                Step::NewestOf(_) | Step::TakeNewest | Step::TakeOldest(..) => {}
             }
             for (list, naive) in both.into_iter().zip(&naive) {
                 prop_assert_eq!(lists.iter(list).collect::<Vec<_>>(), naive.clone());
