@@ -55,7 +55,9 @@ pub(crate) fn check(command_line: &CommandLine) -> ExitCode {
             Err(error) if error.is_configuration_error() => return fail(&format!("{named}{error}"), USAGE),
             Err(error) => return fail(&format!("{named}{error}"), HOST),
         }
-        if let Err(reason) = resolved.settings.password_cells().iter().try_for_each(|cell| cell.check()) {
+        if let Err(reason) =
+            resolved.settings.password_sources().cells.iter().try_for_each(|cell| cell.check())
+        {
             return fail(&format!("{named}{reason}"), USAGE);
         }
         for (_, warning) in warnings(resolved) {

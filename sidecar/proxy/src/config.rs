@@ -3,6 +3,7 @@
 use std::collections::HashSet;
 use std::num::{NonZeroU32, NonZeroUsize};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
 use ciphertoll_net::tls::{AcceptorSettings, Group, Identity};
@@ -15,7 +16,9 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::console_rules::ConsoleRules;
+use crate::credentials::PasswordCell;
 use crate::duration::HumanDuration;
+use crate::group_limits::ANY_USER;
 use crate::log::Log;
 use crate::password::searched;
 use crate::postgres::CredentialStore;
@@ -261,7 +264,9 @@ impl Config {
         let console = self.console_rules(server.protocol)?;
         let (users, without_password) = self.users(&server)?;
         let access = self.access(&server, &users)?;
-        let limits = self.limits()?;
+        let mut limits = self.limits()?;
+        limits.groups.exempt(users.iter().map(|user| user.name.as_str()));
+        limits.times.exempt(users.iter().map(|user| user.name.as_str()));
         if limits.warm.saturating_mul(users.len()) > limits.server_connections {
             let (warm, users, limit) = (limits.warm, users.len(), limits.server_connections);
             return Err(ConfigError::WarmUp { warm, users, limit });
@@ -422,13 +427,17 @@ impl Config {
         if let Some(duplicate) = self.user.iter().find(|user| !names.insert(&user.name)) {
             return Err(ConfigError::TwoUsers(duplicate.name.clone()));
         }
+        if server.user == ANY_USER {
+            return Err(ConfigError::AnyUserInUrl);
+        }
         let own = self.user.iter().find(|user| user.name == server.user).cloned();
         let own = own.unwrap_or_else(|| UserSection { name: server.user.clone(), ..UserSection::default() });
-        let others = self.user.iter().filter(|user| user.name != server.user);
+        let others = self.user.iter().filter(|user| user.name != server.user && user.name != ANY_USER);
         let (mut users, mut missing) = (Vec::new(), Vec::new());
         for user in std::iter::once(&own).chain(others) {
             let command = user.command(server, &self.hidden_variables(), self.limits()?.scram_iterations)?;
             let none = || Secret::new(Vec::new());
+            let command = command.map(|of_all| Arc::new(PasswordCell::new(of_all.for_user(&user.name))));
             let password = if command.is_some() { Some(none()) } else { user.password(server)? };
             if password.is_none() && server.may_ask_for_password() {
                 let searched = searched(server.protocol, user.name == server.user);

@@ -3,6 +3,9 @@
 use std::collections::BTreeMap;
 use std::num::NonZeroUsize;
 
+/// The name in the settings of all users that they do not name.
+pub(crate) const ANY_USER: &str = "*";
+
 /// The users and databases that have their own limits, by name.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct GroupLimits {
@@ -32,9 +35,22 @@ impl GroupLimits {
         self.users.is_empty() && self.databases.is_empty()
     }
 
+    pub fn of_user(&self, user: &str) -> Option<&GroupLimit> {
+        self.users.get(user).or_else(|| self.users.get(ANY_USER))
+    }
+
+    /// The limits of [`ANY_USER`] do not hold for these users.
+    pub(crate) fn exempt<'a>(&mut self, users: impl Iterator<Item = &'a str>) {
+        if self.users.contains_key(ANY_USER) {
+            for user in users {
+                self.users.entry(user.to_owned()).or_default();
+            }
+        }
+    }
+
     /// Connections of this user to this database that are opened in advance.
     pub fn warm(&self, user: &str, database: &str) -> usize {
-        let of_user = self.users.get(user).map_or(0, |limit| limit.warm);
+        let of_user = self.of_user(user).map_or(0, |limit| limit.warm);
         of_user.max(self.databases.get(database).map_or(0, |limit| limit.warm))
     }
 

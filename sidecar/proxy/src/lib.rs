@@ -111,7 +111,10 @@ pub use config::{
     MissingPassword, Resolved, ResolvedServer, ResolvedServers, ServerName, UserSection, json_schema,
 };
 pub use console_rules::{ConsoleRules, OwnUid};
-pub use credentials::{Credentials, FetchError, PasswordCell, PasswordCommand, RunningCommands};
+pub use credentials::{
+    AnyUserPasswords, CommandTemplate, Credentials, FetchError, PasswordCell, PasswordCommand,
+    PasswordSources, RunningCommands, WordPart,
+};
 pub use duration::{DurationError, HumanDuration};
 pub use engine::{ControlHandle, Health, NoAnswer, PreparedSettings, ServerWorkers, SignalTask, Workers};
 pub use exceeded::{Exceeded, Timeout};

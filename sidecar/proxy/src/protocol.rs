@@ -127,7 +127,7 @@ pub trait Protocol: Clone + Send + 'static {
     fn fingerprint(&self, key: &Self::Key) -> Option<Fingerprint>;
 
     /// The password of this user, if it comes from a command.
-    fn password_cell(&self, key: &Self::Key) -> Option<&Arc<PasswordCell>>;
+    fn password_cell(&self, key: &Self::Key) -> Option<Arc<PasswordCell>>;
 
     /// The login of a new connection; `None` if the configuration has no such user.
     fn connect_plan(&self, key: &Self::Key) -> Option<ConnectPlan>;

@@ -11,7 +11,7 @@ use crate::credentials::Credentials;
 use crate::log::{Level, Log};
 use crate::notify::Notifier;
 use crate::running::RunningServer;
-use crate::settings::{AllowedUids, ListenAddress, Settings};
+use crate::settings::{AllowedUids, ListenAddress, Settings, UnknownUsers};
 use crate::watch::{FileWatch, Look, Snapshot};
 
 /// Clones share the state. Reloads run one after the other, whatever requests them.
@@ -112,7 +112,7 @@ impl Reloads {
         let applied: Vec<_> = prepared.into_iter().map(|apply| apply()).collect();
         for ((server, (settings, log)), files) in self.servers.iter_mut().zip(&settings).zip(files) {
             server.running.console.link().set_facts(Facts::of(settings, *log));
-            server.credentials.replace(settings.password_cells(), *log);
+            server.credentials.replace(settings.password_sources(), *log);
             server.files.restart(settings, files);
             set_socket_mode(&settings.listen, &settings.allowed_uids, *log);
         }
@@ -158,6 +158,11 @@ impl Reloads {
             // The password that an unchanged command has printed stays in use.
             let known = user.command.as_ref().and_then(|cell| server.credentials.known(cell));
             user.command = known.or_else(|| user.command.take());
+        }
+        if let UnknownUsers::Command(passwords) = &mut settings.access.unknown_users
+            && let Some(known) = server.credentials.known_of_any_user(passwords)
+        {
+            *passwords = known;
         }
         Ok(settings)
     }

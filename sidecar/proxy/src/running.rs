@@ -36,7 +36,7 @@ impl RunningServer {
         let control = Arc::clone(&self.control);
         let report = move || control.password_fetched();
         let credentials =
-            Credentials::new(settings.password_cells(), log, self.control.shared_metrics(), report);
+            Credentials::new(settings.password_sources(), log, self.control.shared_metrics(), report);
         // The first passwords, before the first client needs one.
         credentials.tick(Instant::now());
         credentials

@@ -3,6 +3,8 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use crate::group_limits::ANY_USER;
+
 /// Time limits of sessions.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SessionTimes {
@@ -26,7 +28,16 @@ pub struct TimeLimits {
 
 impl SessionTimes {
     pub fn of(&self, user: &str) -> &TimeLimits {
-        self.users.get(user).unwrap_or(&self.global)
+        self.users.get(user).or_else(|| self.users.get(ANY_USER)).unwrap_or(&self.global)
+    }
+
+    /// The limits of [`ANY_USER`] do not hold for these users.
+    pub(crate) fn exempt<'a>(&mut self, users: impl Iterator<Item = &'a str>) {
+        if self.users.contains_key(ANY_USER) {
+            for user in users {
+                self.users.entry(user.to_owned()).or_insert(self.global);
+            }
+        }
     }
 
     /// Whether there is any limit.

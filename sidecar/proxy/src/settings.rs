@@ -15,7 +15,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::console_rules::ConsoleRules;
-use crate::credentials::PasswordCell;
+use crate::credentials::{AnyUserPasswords, PasswordCell, PasswordSources};
 use crate::fingerprint::{Fingerprint, FingerprintBuilder};
 use crate::group_limits::GroupLimits;
 use crate::session_times::SessionTimes;
@@ -51,8 +51,15 @@ pub struct Settings {
 
 impl Settings {
     /// The passwords that come from commands.
-    pub fn password_cells(&self) -> Vec<Arc<PasswordCell>> {
-        self.users.iter().filter_map(|user| user.command.clone()).collect()
+    pub fn password_sources(&self) -> PasswordSources {
+        let any_user = match &self.access.unknown_users {
+            UnknownUsers::Command(passwords) => Some(Arc::clone(passwords)),
+            UnknownUsers::AuthQuery(_) | UnknownUsers::PassThrough | UnknownUsers::Refused => None,
+        };
+        PasswordSources {
+            cells: self.users.iter().filter_map(|user| user.command.clone()).collect(),
+            any_user,
+        }
     }
 
     /// Whether clients of TCP, or else those of unix sockets, must know a password.
@@ -112,6 +119,8 @@ pub enum UnknownUsers {
     AuthQuery(AuthQuery),
     /// The server is asked whether it accepts the client's password (MySQL and MariaDB).
     PassThrough,
+    /// A command prints their passwords. Clients authenticate by other means.
+    Command(Arc<AnyUserPasswords>),
 }
 
 /// How the server is asked for the secrets of users.
@@ -225,13 +234,12 @@ impl DatabaseUser {
     }
 
     pub(crate) fn fingerprint(&self) -> Fingerprint {
+        if let Some(cell) = &self.command {
+            return cell.command().fingerprint();
+        }
         let mut fingerprint = FingerprintBuilder::default();
         fingerprint.add(self.name.as_bytes());
-        match &self.command {
-            None => fingerprint.add(self.password.expose()),
-            // A token matters at the login only: a newer one closes no connections.
-            Some(cell) => cell.command().words.iter().for_each(|word| fingerprint.add(word.as_bytes())),
-        }
+        fingerprint.add(self.password.expose());
         fingerprint.finish()
     }
 }

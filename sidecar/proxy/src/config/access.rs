@@ -1,6 +1,10 @@
 //! Settings of what clients may do: replication, and users that are not configured.
 
+use std::sync::Arc;
+
 use super::{Config, ConfigError};
+use crate::credentials::AnyUserPasswords;
+use crate::group_limits::ANY_USER;
 use crate::settings::{AuthQuery, ClientAccess, DatabaseUser, ReplicationAccess, UnknownUsers};
 use crate::url::{ProtocolKind, ServerUrl};
 
@@ -18,17 +22,29 @@ impl Config {
             ProtocolKind::Postgres => self.auth_query(users)?,
             ProtocolKind::MySql => self.pass_through()?,
         };
+        let unknown_users = match (self.any_user(server)?, &unknown_users) {
+            (None, _) => unknown_users,
+            (Some(passwords), UnknownUsers::Refused) => UnknownUsers::Command(passwords),
+            (Some(_), UnknownUsers::AuthQuery(_)) => return Err(ConfigError::AnyUserTwice("auth-user")),
+            (Some(_), _) => return Err(ConfigError::AnyUserTwice("pass-through-auth")),
+        };
         // None of these asks a server for its role before it uses it.
         let needs_one_host = match &unknown_users {
             _ if replication == ReplicationAccess::Allowed => Some("replication"),
             UnknownUsers::AuthQuery(_) => Some("auth-user"),
             UnknownUsers::PassThrough => Some("pass-through-auth"),
-            UnknownUsers::Refused => None,
+            UnknownUsers::Command(_) | UnknownUsers::Refused => None,
         };
         match needs_one_host {
             Some(setting) if server.is_watched() => Err(ConfigError::NeedsOneHost(setting)),
             _ => Ok(ClientAccess { replication, unknown_users }),
         }
+    }
+
+    fn any_user(&self, server: &ServerUrl) -> Result<Option<Arc<AnyUserPasswords>>, ConfigError> {
+        let Some(section) = self.user.iter().find(|user| user.name == ANY_USER) else { return Ok(None) };
+        let iterations = self.limits()?.scram_iterations;
+        section.any_user(server, &self.hidden_variables(), iterations).map(Some)
     }
 
     fn pass_through(&self) -> Result<UnknownUsers, ConfigError> {
@@ -63,7 +79,7 @@ impl Config {
         let replicates = access.replication == ReplicationAccess::Allowed;
         let query = match &access.unknown_users {
             UnknownUsers::AuthQuery(auth) => Some(auth.query.clone()),
-            UnknownUsers::PassThrough | UnknownUsers::Refused => None,
+            _ => None,
         };
         let passes_through = access.unknown_users == UnknownUsers::PassThrough;
         Self {

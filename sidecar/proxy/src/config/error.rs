@@ -47,6 +47,14 @@ pub enum ConfigError {
     SeveralPasswords(String),
     #[error("password-command of user \"{user}\": {reason}")]
     Command { user: String, reason: CommandSettingError },
+    #[error("user \"*\", which is any user, needs a password-command")]
+    AnyUser,
+    #[error("the user of --server cannot be \"*\": it is one user")]
+    AnyUserInUrl,
+    #[error("user \"*\" is any user: min-pool-size cannot be kept for it")]
+    AnyUserInAdvance,
+    #[error("{0} and user \"*\" both say how users log in that are not configured: use one of them")]
+    AnyUserTwice(&'static str),
     #[error("watch-files cannot be {0}: it must be 0 or at least 1s")]
     WatchFiles(HumanDuration),
     #[error("user \"{0}\" is configured twice")]
@@ -130,6 +138,8 @@ pub enum CommandSettingError {
          sslmode=verify-full (ssl-mode=VERIFY_IDENTITY)"
     )]
     Unverified,
+    #[error("the passwords of all users would be the same: none of its words has %u, the user's name")]
+    WithoutUser,
     #[error("clients cannot know the password: use unix-auth = \"peer\" and unix sockets, or tls-client-ca")]
     ClientsMustKnow,
 }

@@ -7,9 +7,10 @@ use ciphertoll_net::tls::Verification;
 
 use super::error::{CommandSettingError, ConfigError};
 use super::sections::UserSection;
-use crate::credentials::{PasswordCell, PasswordCommand};
+use crate::credentials::{AnyUserPasswords, CommandTemplate, WordPart};
 use crate::duration::HumanDuration;
-use crate::settings::Settings;
+use crate::group_limits::ANY_USER;
+use crate::settings::{Settings, UnknownUsers};
 use crate::url::{ServerAddress, ServerUrl, UpstreamEncryption};
 
 const DEFAULT_TIME: Duration = Duration::from_secs(10);
@@ -24,7 +25,7 @@ impl UserSection {
         server: &ServerUrl,
         hidden: &[String],
         max_scram_iterations: u32,
-    ) -> Result<Option<Arc<PasswordCell>>, ConfigError> {
+    ) -> Result<Option<CommandTemplate>, ConfigError> {
         let wrong = |reason| ConfigError::Command { user: self.name.clone(), reason };
         if self.password_command.is_empty() {
             return match (self.password_lifetime, self.password_command_time) {
@@ -52,21 +53,40 @@ impl UserSection {
             return Err(wrong(CommandSettingError::Unverified));
         }
         let words = self.password_command.iter().map(|word| self.substituted(word, server));
-        Ok(Some(Arc::new(PasswordCell::new(PasswordCommand {
-            user: self.name.clone(),
+        Ok(Some(CommandTemplate {
             words: words.collect::<Result<_, _>>().map_err(wrong)?,
             lifetime,
             time_limit,
             hidden: hidden.to_vec(),
             max_scram_iterations,
-        }))))
+        }))
     }
 
-    fn substituted(&self, word: &str, server: &ServerUrl) -> Result<String, CommandSettingError> {
+    /// The passwords of users whom the settings do not name, if this is the section of [`ANY_USER`].
+    pub(super) fn any_user(
+        &self,
+        server: &ServerUrl,
+        hidden: &[String],
+        max_scram_iterations: u32,
+    ) -> Result<Arc<AnyUserPasswords>, ConfigError> {
+        let command = self.command(server, hidden, max_scram_iterations)?.ok_or(ConfigError::AnyUser)?;
+        if !command.names_user() {
+            return Err(ConfigError::Command {
+                user: self.name.clone(),
+                reason: CommandSettingError::WithoutUser,
+            });
+        }
+        if self.min_pool_size.is_some() {
+            return Err(ConfigError::AnyUserInAdvance);
+        }
+        Ok(Arc::new(AnyUserPasswords::new(command, self.database_at(server))))
+    }
+
+    fn substituted(&self, word: &str, server: &ServerUrl) -> Result<Vec<WordPart>, CommandSettingError> {
         if word.contains('\0') {
             return Err(CommandSettingError::Nul);
         }
-        let (mut text, mut rest) = (String::new(), word.chars());
+        let (mut parts, mut text, mut rest) = (Vec::new(), String::new(), word.chars());
         while let Some(next) = rest.next() {
             if next != '%' {
                 text.push(next);
@@ -74,7 +94,10 @@ impl UserSection {
             }
             match (rest.next(), &server.address) {
                 (Some('%'), _) => text.push('%'),
-                (Some('u'), _) => text.push_str(&self.name),
+                (Some('u'), _) => {
+                    parts.push(WordPart::Text(std::mem::take(&mut text)));
+                    parts.push(WordPart::User);
+                }
                 (Some('h' | 'p'), _) if !server.further.is_empty() => {
                     return Err(CommandSettingError::SeveralHosts(word.to_owned()));
                 }
@@ -94,19 +117,21 @@ impl UserSection {
                 }
             }
         }
-        Ok(text)
+        parts.push(WordPart::Text(text));
+        Ok(parts)
     }
 }
 
 /// Clients cannot prove that they know a password that changes.
 pub(super) fn check_clients(settings: &Settings) -> Result<(), ConfigError> {
     let with_command = settings.users.iter().find(|user| user.command.is_some());
+    let with_command = match settings.access.unknown_users {
+        UnknownUsers::Command(_) => Some(ANY_USER),
+        _ => with_command.map(|user| user.name.as_str()),
+    };
     match with_command {
         Some(user) if settings.needs_password(true) || settings.needs_password(false) => {
-            Err(ConfigError::Command {
-                user: user.name.clone(),
-                reason: CommandSettingError::ClientsMustKnow,
-            })
+            Err(ConfigError::Command { user: user.to_owned(), reason: CommandSettingError::ClientsMustKnow })
         }
         _ => Ok(()),
     }

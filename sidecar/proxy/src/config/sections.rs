@@ -139,7 +139,7 @@ impl ConsoleSection {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub struct UserSection {
-    /// Name of the role.
+    /// Name of the role; `*` for every user that the settings do not name, whose password its command prints.
     pub name: String,
     /// Database of clients that name none; the one in the server's URL if absent.
     #[serde(default)]

@@ -371,7 +371,7 @@ impl Snapshot {
         for name in self.user_names() {
             let servers = self.servers.iter().filter(|server| server.user == name).count();
             let is_its = |client: &&ClientView| client.login.as_ref().is_some_and(|(user, _)| user == name);
-            let own = self.facts.limits.groups.users.get(name).copied().unwrap_or_default();
+            let own = self.facts.limits.groups.of_user(name).copied().unwrap_or_default();
             table.push(row![
                 name,
                 "",

@@ -11,6 +11,7 @@ use jiff::Timestamp;
 
 use super::command::{CommandError, RunningCommands, run};
 use super::output::{Expiry, OutputError, Printed, parse};
+use crate::fingerprint::{Fingerprint, FingerprintBuilder};
 
 /// A password is replaced when this share of its life has passed, so that a failure leaves time for further attempts.
 const REPLACED_AT: f64 = 0.8;
@@ -105,6 +106,15 @@ struct CellState {
 }
 
 impl PasswordCommand {
+    /// That of connections which are opened with its passwords. A token matters at the login only: a newer one closes no
+    /// connections.
+    pub(crate) fn fingerprint(&self) -> Fingerprint {
+        let mut fingerprint = FingerprintBuilder::default();
+        fingerprint.add(self.user.as_bytes());
+        self.words.iter().for_each(|word| fingerprint.add(word.as_bytes()));
+        fingerprint.finish()
+    }
+
     /// Whether both print passwords for the same user, however long they live and are waited for.
     pub(super) fn prints_the_same(&self, other: &Self) -> bool {
         self.user == other.user && self.words == other.words
@@ -170,6 +180,10 @@ impl PasswordCell {
     pub(crate) fn is_fetching(&self, now: Instant) -> bool {
         let state = self.state();
         state.is_running || state.due.is_some_and(|due| due <= now)
+    }
+
+    pub(super) fn is_running(&self) -> bool {
+        self.state().is_running
     }
 
     /// The server has accepted the login with this number.

@@ -74,7 +74,7 @@ fn groups_of<'a>(
     user: &'a str,
     database: &'a str,
 ) -> impl Iterator<Item = (GroupKind, &'a str, &'a GroupLimit)> {
-    let of_user = limits.users.get(user).map(|limit| (GroupKind::User, user, limit));
+    let of_user = limits.of_user(user).map(|limit| (GroupKind::User, user, limit));
     let of_database = limits.databases.get(database).map(|limit| (GroupKind::Database, database, limit));
     of_user.into_iter().chain(of_database).filter(|(_, _, limit)| limit.clients.is_some())
 }

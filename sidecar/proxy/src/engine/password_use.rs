@@ -13,7 +13,7 @@ pub(super) struct PasswordUse {
 }
 
 impl PasswordUse {
-    pub(super) fn of(cell: Option<&Arc<PasswordCell>>) -> Self {
+    pub(super) fn of(cell: Option<Arc<PasswordCell>>) -> Self {
         Self { version: cell.map_or(0, |cell| cell.version()), is_waiting: false }
     }
 }

@@ -27,6 +27,9 @@ impl<P: Protocol> Worker<P> {
         if self.env.hosts.is_some() {
             return self.search(key, self.env.now);
         }
+        // It records the number of its password before the password is read: a newer one may come in between, and a refusal of
+        // the earlier one must not count against it.
+        let server = ServerConnection::connecting(key.clone(), self.next_number(), &self.env);
         let plan = self.env.protocol.connect_plan(key).ok_or_else(|| {
             let reason = "this user is no longer configured".to_owned();
             Error::Unresolved { name: key.user().to_owned(), reason }
@@ -35,8 +38,7 @@ impl<P: Protocol> Worker<P> {
             Ok(connecting) => connecting,
             Err(error) => return self.connect_failed(key, None, &error),
         };
-        let number = self.next_number();
-        let id = self.servers.insert(ServerConnection::connecting(key.clone(), number, &self.env));
+        let id = self.servers.insert(server);
         let registered =
             self.env.register(connecting.channel(), TokenKind::Server, id.index, WatchedEvents::Both);
         if let Err(error) = registered {

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use crate::group_limits::ANY_USER;
 use crate::status::PasswordStatus;
 
 /// By configured user, which are few.
@@ -14,30 +15,28 @@ impl PasswordMetrics {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn update(&self, user: &str, update: impl FnOnce(&mut PasswordStatus)) {
-        let mut users = self.users();
-        let known = users.entry(user.to_owned());
-        update(
-            known.or_insert_with(|| PasswordStatus { user: user.to_owned(), ..PasswordStatus::default() }),
-        );
-    }
-
+    /// `user` is the configured name.
     pub(crate) fn fetched(&self, user: &str, expires_unix_s: Option<i64>) {
-        self.update(user, |status| {
+        if let Some(status) = self.users().get_mut(user) {
             status.fetched += 1;
-            status.expires_unix_s = expires_unix_s;
-        });
+            // One of many users, whom clients may not name again.
+            status.expires_unix_s = expires_unix_s.filter(|_| user != ANY_USER);
+        }
     }
 
     pub(crate) fn failed(&self, user: &str) {
-        self.update(user, |status| status.failed += 1);
+        if let Some(status) = self.users().get_mut(user) {
+            status.failed += 1;
+        }
     }
 
     /// These users have commands from now on. Their counters begin at zero, so that their increase can be seen.
     pub(crate) fn configure(&self, users: &[&str]) {
-        self.users().retain(|user, _| users.contains(&user.as_str()));
+        let mut known = self.users();
+        known.retain(|user, _| users.contains(&user.as_str()));
         for user in users {
-            self.update(user, |_| ());
+            let new = || PasswordStatus { user: (*user).to_owned(), ..PasswordStatus::default() };
+            known.entry((*user).to_owned()).or_insert_with(new);
         }
     }
 

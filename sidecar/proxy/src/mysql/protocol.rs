@@ -24,7 +24,7 @@ use super::pass_through_auth::{PassThroughAuth, ProvenPassword};
 use super::session::{BackendState, ClientSession, ReleasedState};
 use super::startup_request::{PasswordProof, StartupRequest};
 use crate::client_auth::ClientAuth;
-use crate::credentials::PasswordCell;
+use crate::credentials::{AnyUserPasswords, PasswordCell};
 use crate::exceeded::Exceeded;
 use crate::fingerprint::Fingerprint;
 use crate::group_limits::GroupKind;
@@ -62,6 +62,8 @@ pub struct MySql {
     credentials: Option<Arc<CredentialStore>>,
     /// For users whom the settings do not name; `None` if they are refused.
     pass_through: Option<PassThroughAuth>,
+    /// The same if a command prints their passwords.
+    any_user: Option<Arc<AnyUserPasswords>>,
     /// The server's last greeting; `None` if it is not known or out of date.
     greeting: Option<Arc<GreetingTemplate>>,
     random: RandomBytes,
@@ -102,6 +104,23 @@ impl MySql {
     /// The password of a user whom the settings do not name.
     fn proven(&self, user: &str) -> Option<Arc<ProvenPassword>> {
         self.pass_through.as_ref()?.proven().get(user)
+    }
+
+    /// The key of a client whose user the settings do not name.
+    fn unconfigured_key(&self, request: &StartupRequest) -> Result<MySqlKey, Refusal> {
+        let is_proven = || request.proof == PasswordProof::Server && self.proven(&request.user).is_some();
+        let database = match &self.any_user {
+            Some(passwords) => {
+                AnyUserPasswords::accept(&request.user)?;
+                passwords.database()
+            }
+            None if is_proven() => None,
+            None => return Err(self.unknown_user(&request.user, '\'')),
+        };
+        Ok(MySqlKey {
+            names: LoginNames::new(&request.user, request.database.as_deref().or(database)),
+            terms: request.terms,
+        })
     }
 
     fn client_terms(&self) -> MutexGuard<'_, HashMap<LoginNames, Terms>> {
@@ -177,6 +196,7 @@ impl Protocol for MySql {
             },
             credentials: credentials(settings)?,
             pass_through: PassThroughAuth::of(settings),
+            any_user: settings.password_sources().any_user,
             greeting: None,
             random: RandomBytes::default(),
             connection_ids: ConnectionIds::default(),
@@ -193,7 +213,10 @@ impl Protocol for MySql {
     }
 
     fn reload(&mut self, newer: Self) {
-        let Self { accounts, default_keys, encryption, transport, credentials, pass_through, .. } = newer;
+        let Self {
+            accounts, default_keys, encryption, transport, credentials, pass_through, any_user, ..
+        } = newer;
+        self.any_user = any_user;
         self.pass_through = pass_through.map(|newer| newer.after(self.pass_through.as_ref()));
         (self.accounts, self.default_keys) = (accounts, default_keys);
         (self.encryption, self.transport, self.credentials) = (encryption, transport, credentials);
@@ -264,10 +287,7 @@ impl Protocol for MySql {
 
     fn pool_key(&mut self, request: &Box<StartupRequest>) -> Result<MySqlKey, Refusal> {
         let Some(account) = self.accounts.get_mut(request.user.as_str()) else {
-            let is_proven = request.proof == PasswordProof::Server && self.proven(&request.user).is_some();
-            let names = || LoginNames::new(&request.user, request.database.as_deref());
-            let key = is_proven.then(|| MySqlKey { names: names(), terms: request.terms });
-            return key.ok_or_else(|| self.unknown_user(&request.user, '\''));
+            return self.unconfigured_key(request);
         };
         let (own, terms) = (&account.default_key.names, request.terms);
         if let Some(name) = request.database.as_deref().filter(|name| own.database() != Some(name)) {
@@ -286,21 +306,26 @@ impl Protocol for MySql {
 
     fn fingerprint(&self, key: &MySqlKey) -> Option<Fingerprint> {
         let account = self.accounts.get(key.user()).map(|account| account.fingerprint);
-        account.or_else(|| self.proven(key.user()).map(|proven| proven.fingerprint))
+        let proven = || self.proven(key.user()).map(|proven| proven.fingerprint);
+        let of_any_user = || self.any_user.as_ref().map(|passwords| passwords.fingerprint(key.user()));
+        account.or_else(proven).or_else(of_any_user)
     }
 
-    fn password_cell(&self, key: &MySqlKey) -> Option<&Arc<PasswordCell>> {
-        self.accounts.get(key.user())?.command.as_ref()
+    fn password_cell(&self, key: &MySqlKey) -> Option<Arc<PasswordCell>> {
+        match self.accounts.get(key.user()) {
+            Some(account) => account.command.clone(),
+            None => self.any_user.as_ref().map(|passwords| passwords.cell(key.user())),
+        }
     }
 
     fn connect_plan(&self, key: &MySqlKey) -> Option<ConnectPlan> {
-        let (user, password) = match self.accounts.get(key.user()) {
-            Some(ServerAccount { command: Some(cell), .. }) => {
+        let (user, password) = match (self.password_cell(key), self.accounts.get(key.user())) {
+            (Some(cell), _) => {
                 let fetched = cell.login()?;
                 (fetched.user.clone(), fetched.password.clone())
             }
-            Some(account) => (key.user().to_owned(), account.password.clone()),
-            None => (key.user().to_owned(), self.proven(key.user())?.password.clone()),
+            (None, Some(account)) => (key.user().to_owned(), account.password.clone()),
+            (None, None) => (key.user().to_owned(), self.proven(key.user())?.password.clone()),
         };
         let plugin = self.greeting.as_ref().map_or(Plugin::default(), |greeting| greeting.plugin());
         let login = Arc::new(MySqlLogin {

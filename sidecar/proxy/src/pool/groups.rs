@@ -98,7 +98,7 @@ impl Groups {
     /// Adds a key.
     pub(super) fn join(&mut self, user: &str, database: &str) -> Membership {
         Membership {
-            user: self.users.join(user, self.limits.users.get(user)),
+            user: self.users.join(user, self.limits.of_user(user)),
             database: self.join_database(database),
         }
     }
@@ -185,7 +185,7 @@ impl Groups {
         self.has_limits = !limits.is_empty();
         self.limits = limits;
         for group in self.users.0.iter_mut().flatten() {
-            group.set_limit(self.limits.users.get(&*group.name));
+            group.set_limit(self.limits.of_user(&group.name));
         }
         self.databases = GroupTable::default();
         for (database, open, membership) in keys {

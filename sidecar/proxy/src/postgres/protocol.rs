@@ -26,7 +26,7 @@ use super::session::ClientSession;
 use super::startup_request::{StartupParameters, StartupRequest, cannot_fail};
 use crate::client_auth::ClientAuth;
 use crate::console_rules::{CONSOLE, ConsoleLogin};
-use crate::credentials::PasswordCell;
+use crate::credentials::{AnyUserPasswords, PasswordCell};
 use crate::exceeded::Exceeded;
 use crate::fingerprint::Fingerprint;
 use crate::group_limits::GroupKind;
@@ -57,6 +57,8 @@ pub struct Postgres {
     /// `None` if users whom the settings do not name are refused.
     lookup: Option<Arc<CredentialLookup>>,
     found: FoundUsers,
+    /// The same if a command prints their passwords.
+    any_user: Option<Arc<AnyUserPasswords>>,
     known_parameters: HashMap<PostgresKey, Parameters>,
     /// Empty in session pooling.
     recent_logins: RecentLogins,
@@ -119,6 +121,13 @@ impl Postgres {
         self.found.add(user, proven);
         let key = PostgresKey::new(user, parameters.database.as_deref().unwrap_or(user));
         Ok(if parameters.replication.is_some() { key.dedicated(parameters) } else { key })
+    }
+
+    /// The key of a user whose password a command prints, with the database of clients that name none.
+    fn any_user_key(&self, user: &str) -> Result<PostgresKey, Refusal> {
+        let passwords = self.any_user.as_ref().ok_or_else(|| self.unknown_user(user, '"'))?;
+        AnyUserPasswords::accept(user)?;
+        Ok(PostgresKey::new(user, passwords.database().unwrap_or(user)))
     }
 
     fn login_as(&self, user: &str, password: Secret, database: Option<&str>) -> Arc<PostgresLogin> {
@@ -202,6 +211,7 @@ impl Protocol for Postgres {
             replication: settings.access.replication,
             lookup: lookup(settings)?,
             found: FoundUsers::default(),
+            any_user: settings.password_sources().any_user,
             known_parameters: HashMap::default(),
             recent_logins: RecentLogins::default(),
             random: RandomBytes::default(),
@@ -226,6 +236,7 @@ impl Protocol for Postgres {
             replication,
             lookup,
             found: _,
+            any_user,
             known_parameters: _,
             recent_logins: _,
             random: _,
@@ -248,7 +259,7 @@ impl Protocol for Postgres {
         self.known_parameters.retain(|key, _| fingerprint(&older, key) == fingerprint(accounts, key));
         self.default_keys = default_keys;
         (self.encryption, self.replication) = (encryption, replication);
-        self.lookup = lookup;
+        (self.lookup, self.any_user) = (lookup, any_user);
         if self.lookup.is_none() {
             self.found.clear();
         }
@@ -302,13 +313,13 @@ impl Protocol for Postgres {
         if let Some(key) = self.recent_logins.key(parameters) {
             return Ok(key.clone());
         }
-        let account = self.accounts.get(parameters.user.as_str());
-        let own = account
-            .map(|account| &account.default_key)
-            .ok_or_else(|| self.unknown_user(&parameters.user, '"'))?;
+        let own = match self.accounts.get(parameters.user.as_str()) {
+            Some(account) => account.default_key.clone(),
+            None => self.any_user_key(&parameters.user)?,
+        };
         let key = match &parameters.database {
             Some(name) if name != own.database() => PostgresKey::new(own.user(), name),
-            _ => own.clone(),
+            _ => own,
         };
         if parameters.replication.is_some() {
             return Ok(key.dedicated(parameters));
@@ -326,24 +337,29 @@ impl Protocol for Postgres {
 
     fn fingerprint(&self, key: &PostgresKey) -> Option<Fingerprint> {
         let account = self.accounts.get(key.user()).map(|account| account.fingerprint);
-        account.or_else(|| self.found.get(key.user()).map(|proven| proven.fingerprint()))
+        let found = || self.found.get(key.user()).map(|proven| proven.fingerprint());
+        let of_any_user = || self.any_user.as_ref().map(|passwords| passwords.fingerprint(key.user()));
+        account.or_else(found).or_else(of_any_user)
     }
 
-    fn password_cell(&self, key: &PostgresKey) -> Option<&Arc<PasswordCell>> {
-        self.accounts.get(key.user())?.command.as_ref()
+    fn password_cell(&self, key: &PostgresKey) -> Option<Arc<PasswordCell>> {
+        match self.accounts.get(key.user()) {
+            Some(account) => account.command.clone(),
+            None => self.any_user.as_ref().map(|passwords| passwords.cell(key.user())),
+        }
     }
 
     fn connect_plan(&self, key: &PostgresKey) -> Option<ConnectPlan> {
         let mut server_user = key.user();
         let fetched;
-        let (password, keys) = match self.accounts.get(key.user()) {
-            Some(ServerAccount { command: Some(cell), .. }) => {
+        let (password, keys) = match (self.password_cell(key), self.accounts.get(key.user())) {
+            (Some(cell), _) => {
                 fetched = cell.login()?;
                 server_user = &fetched.user;
                 (fetched.password.clone(), Arc::clone(&fetched.keys))
             }
-            Some(account) => (account.password.clone(), Arc::clone(&account.keys)),
-            None => (Secret::new(Vec::new()), self.found.get(key.user())?.keys()),
+            (None, Some(account)) => (account.password.clone(), Arc::clone(&account.keys)),
+            (None, None) => (Secret::new(Vec::new()), self.found.get(key.user())?.keys()),
         };
         let mut login = self.login_as(server_user, password, Some(key.database()));
         let machine = match key.client() {

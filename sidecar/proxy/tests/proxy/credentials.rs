@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use ciphertoll_model::Endpoint;
+use ciphertoll_model::{Auth, Endpoint, Engine};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
@@ -21,11 +21,12 @@ use crate::stand_in::{COUNTED, Duty, StandIn};
 use crate::upgrades::upgrade_twice;
 
 /// In both pooling modes.
-pub(crate) const CASES: [Case; 4] = [
+pub(crate) const CASES: [Case; 5] = [
     ("a password that changes each second costs no client a connect", changing),
     ("a command can change the server's user name", changing_user),
     ("a password that was replaced ahead of time is fetched again", ahead_of_time),
     ("a reload and an upgrade keep passwords of commands", replaced),
+    ("users whom the settings do not name have passwords of a command", any_user),
 ];
 
 pub(crate) const OF_SESSIONS: [Case; 6] = [
@@ -241,6 +242,68 @@ fn replaced(fixture: &mut Fixture) {
     drop(lasting);
     assert_eq!(proxy.process.wait().code(), Some(0));
     successor.stop();
+    proxy.process.read_on();
+    stand_in.assert_no_secret_in(&proxy.process.log);
+}
+
+fn any_user(fixture: &mut Fixture) {
+    const RUNS: usize = 4;
+    let mut control = fixture.control();
+    for user in ["any_one", "any_two"] {
+        control.query(&format!("DROP ROLE IF EXISTS {user}")).expect("no role");
+        let create = format!("CREATE ROLE {user} LOGIN PASSWORD 'unknown' IN ROLE toll_scram");
+        control.query(&create).expect("a role");
+    }
+    let known = "case $1 in any_*) ;; *) echo 'no such user' >&2; exit 4 ;; esac";
+    let alter = format!("echo \"ALTER ROLE $1 PASSWORD '$secret'\" | {}", psql(fixture));
+    let stand_in = StandIn::new(&format!("{COUNTED}echo \"$1\" >> names\n{known}\n{alter}\necho $secret\n"));
+    let runs_for = |user: &str| {
+        let names = fs::read_to_string(stand_in.path("names")).unwrap_or_default();
+        names.lines().filter(|name| *name == user).count()
+    };
+    // Connections are opened all the time.
+    let limits = "[limits]\npool-size = 3\nmax-age = \"200ms\"\n";
+    let text = format!("{}{limits}", stand_in.user("*", "password-lifetime = \"2s\"\npool-size = 2"));
+    let (directory, mut proxy) = proxy(fixture, &text, &["--admin", "tcp:127.0.0.1:0"]);
+    let who = |user: &str| {
+        Ok::<_, ciphertoll_net::Error>(one(&mut proxy.try_client_as(user)?, "SELECT session_user"))
+    };
+    assert_eq!(who("any_one").expect("a login"), "any_one");
+    assert_eq!(who("any_two").expect("a login"), "any_two");
+    let refused = who("stranger").expect_err("the command fails").to_string();
+    assert!(refused.contains("no password for stranger: the log has the reason"), "{refused}");
+    for name in ["-any", "any/../x", "any one", "any=1"] {
+        let refused = who(name).expect_err("a name that no program is given").to_string();
+        assert!(refused.contains("asks for no password of a user with such a name"), "{name}: {refused}");
+    }
+    // The user of the server's URL has its own password.
+    let own = fixture.server().account(Auth::default_of(Engine::Postgres)).user;
+    assert_eq!(who(&own).expect("a login"), own);
+    "any_one".clone_into(&mut proxy.user);
+    load(&proxy, &|| runs_for("any_one") >= RUNS);
+    assert!((1..=2).contains(&runs_for("any_two")), "it runs for users that clients name");
+    assert_eq!(runs_for(&own), 0);
+    assert!((1..=2).contains(&runs_for("stranger")));
+    let line = proxy.process.await_line("event=password-fetch-failed");
+    assert!(line.contains("user=stranger") && line.contains("exited with code 4: no such user"), "{line}");
+    assert_eq!(proxy.process.count("it was opened with old settings"), 0);
+    let (_, metrics) = get(admin_of(&proxy), "/metrics");
+    assert!(metrics.contains("password_fetches_total{user=\"*\",result=\"done\"} "), "{metrics}");
+    assert!(!metrics.contains("password_fetches_total{user=\"any_one\""), "clients name any number of users");
+    // A reload with another lifetime keeps the passwords; without the section, the users are refused.
+    let changed = text.replace("\"2s\"", "\"3s\"");
+    fs::write(directory.path().join("proxy.toml"), changed).expect("ours to write");
+    proxy.process.signal(Signal::SIGHUP);
+    proxy.process.await_line("event=reloaded");
+    assert_eq!(one(&mut proxy.client(), "SELECT session_user"), "any_one");
+    let mut lasting = proxy.client();
+    lasting.query("BEGIN").expect("a transaction");
+    fs::write(directory.path().join("proxy.toml"), limits).expect("ours to write");
+    proxy.process.signal(Signal::SIGHUP);
+    await_that("the user is refused", || {
+        proxy.try_client().and_then(|mut client| client.query("SELECT 42").map(drop)).is_err()
+    });
+    assert_eq!(one(&mut lasting, "SELECT 42"), "42");
     proxy.process.read_on();
     stand_in.assert_no_secret_in(&proxy.process.log);
 }

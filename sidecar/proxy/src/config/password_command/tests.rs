@@ -5,7 +5,7 @@ const TLS: &str = "postgres://app@db.example:5433/shop";
 fn resolve(server: &str, more: &str) -> Result<Vec<String>, String> {
     let text = format!("listen = \"unix:/run/x/.s.PGSQL.1\"\nserver = \"{server}\"\n{more}");
     let resolved = Config::from_toml(&text)?.resolve().map_err(|error| error.to_string())?;
-    let cells = resolved.settings.password_cells();
+    let cells = resolved.settings.password_sources().cells;
     Ok(cells.first().map(|cell| cell.command().words.clone()).unwrap_or_default())
 }
 
@@ -62,6 +62,35 @@ fn a_command_excludes_other_sources_and_needs_a_verified_server() {
     assert!(unverified.contains("the server is not verified"), "{unverified}");
     // Without TLS, the login never sends a cleartext password.
     assert!(resolve("postgres://app@h/shop?sslmode=disable", &user(command)).is_ok());
+}
+
+#[test]
+fn any_user_needs_a_command_that_is_given_the_name() {
+    let with = |server: &str, more: &str| resolve(server, &format!("{more}[[user]]\nname = \"*\"\n"));
+    let user = |more: &str| resolve(TLS, &format!("[[user]]\nname = \"*\"\n{more}"));
+    assert_eq!(user("password-command = [\"x\", \"db/%u\"]\npool-size = 2"), Ok(Vec::new()));
+    for (more, reason) in [
+        ("", "user \"*\", which is any user, needs a password-command"),
+        ("password-file = \"x\"", "user \"*\", which is any user, needs a password-command"),
+        ("password-command = [\"x\"]", "none of its words has %u"),
+        ("password-command = [\"x\", \"%%u\"]", "none of its words has %u"),
+        ("password-command = [\"x\", \"%u\"]\nmin-pool-size = 1", "min-pool-size cannot be kept for it"),
+        ("password-command = [\"x\", \"%u\"]\npassword-env = \"X\"", "has several of password-file"),
+    ] {
+        let refused = user(more).unwrap_err();
+        assert!(refused.contains(reason), "{more}: {refused}");
+    }
+    let command = "password-command = [\"x\", \"%u\"]\n";
+    let twice = |server: &str, more: &str| {
+        with(server, more).map(drop).unwrap_err();
+        resolve(server, &format!("{more}[[user]]\nname = \"*\"\n{command}")).unwrap_err()
+    };
+    assert!(twice(TLS, "auth-user = \"app\"\n").starts_with("auth-user and user \"*\" both"));
+    assert!(twice("mysql://app@h/shop", "pass-through-auth = true\n").starts_with("pass-through-auth and"));
+    let scram = resolve(TLS, &format!("unix-auth = \"password\"\n[[user]]\nname = \"*\"\n{command}"));
+    assert!(scram.unwrap_err().contains("clients cannot know the password"));
+    let url = resolve("postgres://*@h/shop", &format!("[[user]]\nname = \"*\"\n{command}")).unwrap_err();
+    assert!(url.contains("cannot be \"*\""), "{url}");
 }
 
 #[test]

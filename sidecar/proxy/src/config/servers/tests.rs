@@ -43,7 +43,7 @@ fn a_command_inherits_no_password_of_another_server() {
          [[server.user]]\nname = \"a\"\npassword-command = [\"true\"]\n",
     );
     let all = servers(&text).unwrap();
-    let cells = all.servers[2].resolved.settings.password_cells();
+    let cells = all.servers[2].resolved.settings.password_sources().cells;
     assert_eq!(cells[0].command().hidden, ["PATH"]);
 }
 

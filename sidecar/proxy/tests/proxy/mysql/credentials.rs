@@ -13,10 +13,11 @@ use super::fixture::{Fixture, Proxy, client_at, one};
 use crate::operations::{await_that, settings, write_secret};
 use crate::stand_in::{COUNTED, Duty, StandIn};
 
-pub(crate) const CASES: [Case; 3] = [
+pub(crate) const CASES: [Case; 4] = [
     ("a client waits for the first password, and is told why there is none", first),
     ("a password that changes each second costs no client a connect", changing),
     ("a command can change the server's user name", changing_user),
+    ("users whom the settings do not name have passwords of a command", any_user),
 ];
 
 const USER: &str = "token";
@@ -160,4 +161,52 @@ fn changing_user(fixture: &mut Fixture) {
     assert!(other.starts_with("v-token-") && other != "v-token-1", "{other}");
     fs::write(stand_in.path("secrets"), "secret of\n").expect("ours to write");
     assert_no_failure(&mut proxy, &stand_in);
+}
+
+fn any_user(fixture: &mut Fixture) {
+    let mut control = fixture.control();
+    for user in ["any_one", "any_two"] {
+        for sql in [
+            format!("DROP USER IF EXISTS '{user}'@'%'"),
+            format!("CREATE USER '{user}'@'%' IDENTIFIED BY 'secret of {user}'"),
+            format!("GRANT ALL ON {}.* TO '{user}'@'%'", fixture.server().database()),
+        ] {
+            control.execute(&sql).unwrap_or_else(|error| panic!("{sql}: {error}"));
+        }
+    }
+    let stand_in = StandIn::new(&format!("{COUNTED}echo \"$1\" >> names\necho \"secret of $1\"\n"));
+    let text = format!("{}[limits]\npool-size = 3\n", stand_in.user("*", "password-lifetime = \"2s\""));
+    let (directory, file) = settings(&text);
+    let mut proxy = fixture.proxy(&["--config", &file]);
+    let socket = proxy.socket.clone();
+    let database = proxy.database.clone();
+    let who = |user: &str| {
+        client_at(&socket, user, &database)
+            .map(|mut client| one(&mut client, "SELECT SUBSTRING_INDEX(USER(), '@', 1)"))
+    };
+    for user in ["any_one", "any_two", "any_one", &fixture.user()] {
+        assert_eq!(who(user).unwrap_or_else(|error| panic!("{user}: {error}")), user);
+    }
+    let names = fs::read_to_string(stand_in.path("names")).expect("it has run");
+    assert!(!names.contains(&fixture.user()), "{names}");
+    let refused = who("nobody").expect_err("the server has no such user").to_string();
+    assert!(refused.contains("Access denied"), "{refused}");
+    for name in ["-any", "any/../x", "any=1"] {
+        let refused = who(name).expect_err("a name that no program is given").to_string();
+        assert!(refused.contains("asks for no password of a user with such a name"), "{name}: {refused}");
+    }
+    let mut lasting = client_at(&socket, "any_two", &database).expect("a login");
+    lasting.query("BEGIN").expect("a transaction");
+    fs::write(directory.path().join("proxy.toml"), "").expect("ours to write");
+    proxy.process.signal(nix::sys::signal::Signal::SIGHUP);
+    proxy.process.await_line("event=reloaded");
+    let refused =
+        client_at(&socket, "any_one", &database).and_then(|mut client| client.query("SELECT 1").map(drop));
+    assert!(refused.is_err(), "the settings have no such user any more");
+    // A client without a transaction would need a new connection.
+    assert_eq!(one(&mut lasting, "SELECT 42"), "42");
+    lasting.query("COMMIT").expect("the end");
+    fs::write(stand_in.path("secrets"), "secret of\n").expect("ours to write");
+    proxy.process.read_on();
+    stand_in.assert_no_secret_in(&proxy.process.log);
 }
