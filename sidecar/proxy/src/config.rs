@@ -264,9 +264,7 @@ impl Config {
         let console = self.console_rules(server.protocol)?;
         let (users, without_password) = self.users(&server)?;
         let access = self.access(&server, &users)?;
-        let mut limits = self.limits()?;
-        limits.groups.exempt(users.iter().map(|user| user.name.as_str()));
-        limits.times.exempt(users.iter().map(|user| user.name.as_str()));
+        let limits = self.limits_of(&users)?;
         if limits.warm.saturating_mul(users.len()) > limits.server_connections {
             let (warm, users, limit) = (limits.warm, users.len(), limits.server_connections);
             return Err(ConfigError::WarmUp { warm, users, limit });
@@ -326,6 +324,14 @@ impl Config {
         password_command::check_clients(&settings)?;
         let (admin, log) = (self.admin.clone(), Log::new(level, format));
         Ok(Resolved { settings, admin, log, effective, without_password })
+    }
+
+    /// The limits, with those of any user for users that are not configured only.
+    fn limits_of(&self, users: &[DatabaseUser]) -> Result<Limits, ConfigError> {
+        let mut limits = self.limits()?;
+        limits.groups.exempt(users.iter().map(|user| user.name.as_str()));
+        limits.times.exempt(users.iter().map(|user| user.name.as_str()));
+        Ok(limits)
     }
 
     fn pooling(&self, protocol: ProtocolKind) -> Result<(Pooling, ResetPolicy), ConfigError> {

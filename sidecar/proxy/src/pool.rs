@@ -5,6 +5,7 @@
 //! has read the message. Until then the connection is *reserved*: no other client can take it, and it counts
 //! for the clients that wait.
 
+mod actions;
 mod fairness;
 mod groups;
 mod key_pool;
@@ -16,6 +17,7 @@ mod recency;
 use std::cell::Cell;
 use std::time::Instant;
 
+pub use actions::{Acceptable, PoolAction, Released};
 use foldhash::HashMap;
 use groups::{Groups, Membership};
 use key_pool::KeyPool;
@@ -50,46 +52,6 @@ pub struct ConnectionPool<K, S, C> {
 
 /// The part of one key, and the lists that all keys share.
 type Parts<'a, K, S, C> = (&'a mut KeyPool<K>, &'a mut ConnectionLists<S>, &'a mut Lists<C, Instant>);
-
-/// Which connections a client can take.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Acceptable {
-    /// Only those that are reset.
-    Reset,
-    /// Also those whose reset can be sent with the client's first command.
-    Any,
-}
-
-/// What to do for a client that wants a connection.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum PoolAction<S> {
-    /// The client has an idle connection.
-    Take(S),
-    /// The client has a connection that was not reset. If it cannot use it, [`ConnectionPool::wait_for`] follows.
-    TakeUnreset(S),
-    /// The client waits. Open a connection.
-    Open,
-    /// The client waits. The worker of this idle or kept connection must release it, after a reset if it is kept.
-    Release(S),
-    /// The client waits. This idle or kept connection of another key must be closed to make room, and then
-    /// [`ConnectionPool::eviction_done`] be called.
-    Evict(S),
-    /// The client waits; no action is needed.
-    Wait,
-    /// The client waits. Serve those of [`ConnectionPool::unserved_key`] first: another user has fewer connections.
-    Yield,
-}
-
-/// What happened to a released connection.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Released<K, C> {
-    /// It was assigned to this client, which has waited.
-    Assigned(C),
-    Idle,
-    /// It must be closed, and one of this key, which is another user's, must be opened. The pool counts both as done. There
-    /// may be room for unserved clients of its own user or database.
-    Replaced(K),
-}
 
 impl<K: PoolKey, S: WorkerBound, C: WorkerBound> ConnectionPool<K, S, C> {
     pub fn new(limit: usize) -> Self {

@@ -2,9 +2,9 @@
 
 use std::time::{Duration, Instant};
 
+use super::actions::{Acceptable, PoolAction};
 use super::groups::Membership;
 use super::list::{ConnectionLists, Connections, ListId, Lists, WorkerBound};
-use super::{Acceptable, PoolAction};
 
 /// Among clients that started to wait within this time of the first one, a client on the connection's worker
 /// goes first: moving a connection costs more than assigning it.

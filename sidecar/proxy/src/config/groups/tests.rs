@@ -45,6 +45,21 @@ fn users_and_databases_have_limits_of_connections_and_clients() {
 }
 
 #[test]
+fn the_limits_of_any_user_are_those_of_users_that_are_not_configured() {
+    let limits = resolved(
+        "[[user]]\nname = \"*\"\npassword-command = [\"x\", \"%u\"]\npool-size = 2\nquery-time = 5\n\
+         [[user]]\nname = \"web\"\nmax-clients = 9\n",
+    );
+    let Limits { groups, times, .. } = limits.unwrap();
+    let connections =
+        |user: &str| groups.of_user(user).and_then(|limit| limit.connections).map(NonZeroUsize::get);
+    assert_eq!(["app", "web", "other"].map(connections), [None, None, Some(2)]);
+    assert_eq!(groups.of_user("web").unwrap().clients, NonZeroUsize::new(9));
+    let queries = ["app", "web", "other"].map(|user| times.of(user).query);
+    assert_eq!(queries, [None, None, Some(Duration::from_secs(5))]);
+}
+
+#[test]
 fn limits_that_contradict_each_other_are_refused() {
     for (more, reason) in [
         (
