@@ -1,6 +1,7 @@
 //! Carries out what server connections' transitions return: connects, resets, the pool, the end.
 
 use ciphertoll_net::{ConnectProgress, Connecting, Error, Readiness, WatchedEvents};
+use ciphertoll_wire::relay::Departure;
 use ciphertoll_wire::session;
 
 use super::agenda::DeferredWork;
@@ -457,9 +458,15 @@ impl<P: Protocol> Worker<P> {
         if let ServerStage::Open(backend) = server.stage
             && let Activity::Session { client, session } = backend.activity
         {
-            let is_leaving =
-                self.clients.get(client).is_some_and(|client| client.presence != Presence::Stays);
-            if session.can_send_error() && !is_leaving {
+            // Without the message, an answer that is lost would look like the end that the client has asked for.
+            let awaits_error = match self.clients.get(client).map(|client| client.presence) {
+                Some(Presence::HasSaidGoodbye | Presence::HasEnded) => {
+                    session.departure() == Departure::WhenAnswered
+                }
+                Some(Presence::IsAnnounced) => false,
+                Some(Presence::Stays) | None => true,
+            };
+            if session.can_send_error() && awaits_error {
                 let message = format!("the connection to the server was lost: {reason}");
                 let refusal = Refusal::new(Refusal::LOST, message);
                 if let Some(client) = self.clients.get_mut(client) {

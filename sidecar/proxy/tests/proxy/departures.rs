@@ -10,14 +10,16 @@ use ciphertoll_wire::postgres::command::{
 
 use crate::Case;
 use crate::cases::{one, try_one};
+use crate::fake::{FakeServer, Login};
 use crate::fixture::{Fixture, RawClient};
 use crate::operations::{await_that, in_queue_time};
 
-pub(crate) const CASES: [Case; 4] = [
+pub(crate) const CASES: [Case; 5] = [
     ("commands in front of the end of a client are executed and answered", answered),
     ("a client that ends its stream gets all of a long answer", long_answer),
     ("a client that ends its stream while it waits for a connection is served", waiting),
     ("a client that ends in the middle of a batch gets what the server says", unfinished),
+    ("a client that ends is told that an answer was lost", lost),
 ];
 
 /// How a client ends.
@@ -144,5 +146,23 @@ fn unfinished(fixture: &mut Fixture) {
         batch.extend_from_slice(b"c\0\0\0\x04");
         send(&mut raw, &batch, end);
         assert!(kinds(&mut raw).starts_with("12G"), "{end:?}");
+    }
+}
+
+fn lost(fixture: &mut Fixture) {
+    let fake = FakeServer::start(Login::Trust);
+    let mut proxy = fixture.proxy_to(&fake.url(), &[]);
+    "toll".clone_into(&mut proxy.user);
+    for end in ENDS {
+        let mut raw = proxy.raw(&[]);
+        raw.answer();
+        send(&mut raw, &[query("SELECT 1"), query("vanish")].concat(), end);
+        let answers: Vec<_> = std::iter::from_fn(|| raw.message().ok()).collect();
+        let kinds: String = answers.iter().map(|(kind, _)| char::from(*kind)).collect();
+        assert_eq!(
+            (kinds.as_str(), RawClient::error_state(&answers).as_deref()),
+            ("CZE", Some("08006")),
+            "{end:?}"
+        );
     }
 }

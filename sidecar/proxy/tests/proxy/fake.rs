@@ -115,6 +115,8 @@ fn serve(mut stream: TcpStream, iterations: Option<u32>, events: &Sender<Event>)
         let mut out = Vec::new();
         match (kind, payload.as_slice()) {
             // EmptyQueryResponse.
+            // Without an answer.
+            (b'Q', b"vanish\0") => return stream.shutdown(Shutdown::Both).ok(),
             (b'Q', b"\0") => out.extend_from_slice(b"I\0\0\0\x04"),
             (b'Q', _) => write_command_complete(&mut out, b"SET").ok()?,
             (b'S', _) => {}

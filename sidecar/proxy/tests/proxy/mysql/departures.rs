@@ -5,13 +5,15 @@ use std::io::Read as _;
 use std::net::Shutdown;
 
 use super::Case;
+use super::fake::FakeServer;
 use super::fixture::{Fixture, one};
 use super::raw::{RawClient, USUAL};
 
-pub(crate) const CASES: [Case; 3] = [
+pub(crate) const CASES: [Case; 4] = [
     ("commands in front of the end of a client are executed and answered", answered),
     ("a client that ends its stream gets all of a long answer", long_answer),
     ("a pipeline may have any number of commands", pipeline),
+    ("a client that ends is told that an answer was lost", lost),
 ];
 
 /// How a client ends.
@@ -79,6 +81,20 @@ fn pipeline(fixture: &mut Fixture) {
         for number in 0..=COMMANDS {
             assert_eq!(raw.word()[0], 0, "{end:?}, {number}");
         }
+        assert!(raw.packet().is_err(), "{end:?}: it ends");
+    }
+}
+
+fn lost(fixture: &mut Fixture) {
+    let fake = FakeServer::start();
+    let mut proxy = fixture.proxy_to(&FakeServer::url(fake.port()), Vec::new(), &[]);
+    "toll".clone_into(&mut proxy.user);
+    for end in ENDS {
+        let mut raw = proxy.raw_with(USUAL);
+        send(&mut raw, &[query("DO 1"), query("VANISH")].concat(), end);
+        assert_eq!(raw.word()[0], 0, "{end:?}");
+        // The error number, of a lost connection.
+        assert_eq!(raw.word()[..3], [0xff, 0x86, 0x04], "{end:?}");
         assert!(raw.packet().is_err(), "{end:?}: it ends");
     }
 }

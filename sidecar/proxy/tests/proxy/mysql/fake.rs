@@ -103,6 +103,8 @@ fn serve(mut stream: TcpStream) -> Option<()> {
         let text = String::from_utf8_lossy(payload.get(1..)?).into_owned();
         match payload[0] {
             0x01 => return None,
+            // Without an answer.
+            0x03 if text == "VANISH" => return stream.shutdown(Shutdown::Both).ok(),
             0x03 if text.starts_with("SELECT @@") => {
                 send(&mut stream, |out| result(out, agreed, 7, Some(SETTINGS)))?;
             }
