@@ -189,7 +189,12 @@ impl<K: PoolKey, S: WorkerBound, C: WorkerBound> ConnectionPool<K, S, C> {
         let own = self.get(key)?;
         let number = self.evictable(own)?;
         let until = self.evictable_until(self.pools[number].as_ref()?, own);
-        let oldest = self.pools[number].as_mut()?.take_oldest(&mut self.connections, thread, until)?;
+        let (order, gains) = (self.order, own.groups);
+        let victim = self.pools[number].as_mut()?;
+        let oldest = victim.take_oldest(&mut self.connections, thread, until)?;
+        victim.leaving.push(&mut self.connections, oldest, order);
+        let loses = victim.groups;
+        self.groups.add_eviction(loses, gains);
         if let Some((pool, ..)) = self.get_mut(key) {
             pool.evicting += 1;
         }
@@ -200,6 +205,8 @@ impl<K: PoolKey, S: WorkerBound, C: WorkerBound> ConnectionPool<K, S, C> {
     pub fn eviction_done(&mut self, key: &K) {
         if let Some((pool, ..)) = self.get_mut(key) {
             pool.evicting = pool.evicting.saturating_sub(1);
+            let groups = pool.groups;
+            self.groups.remove_coming(groups);
         }
         self.remove_unused(key);
     }
@@ -323,11 +330,12 @@ impl<K: PoolKey, S: WorkerBound, C: WorkerBound> ConnectionPool<K, S, C> {
         if let Some((pool, connections, _)) = self.get_mut(key) {
             pool.open = pool.open.saturating_sub(1);
             pool.has_new = false;
-            if let Some(server) = server {
-                pool.remove(connections, server);
-            }
+            let was_leaving = server.is_some_and(|server| pool.remove(connections, server));
             let groups = pool.groups;
             self.groups.remove_open(groups);
+            if was_leaving {
+                self.groups.remove_leaving(groups);
+            }
         }
         self.remove_unused(key);
     }
@@ -443,13 +451,15 @@ impl<K: PoolKey, S: WorkerBound, C: WorkerBound> ConnectionPool<K, S, C> {
             pool.open == 0
                 && self.clients.len(pool.waiting) == 0
                 && pool.evicting == 0
-                && pool.idle.count() + pool.kept.count() + pool.orphaned.count() + pool.reserved.count() == 0
+                && [&pool.idle, &pool.kept, &pool.orphaned, &pool.reserved, &pool.leaving]
+                    .iter()
+                    .all(|list| list.count() == 0)
         };
         let Some(pool) = self.pools[number].take_if(is_unused) else { return };
         self.numbers.remove(key);
         self.clients.discard(pool.waiting);
         self.groups.leave(pool.groups);
-        for list in [pool.idle, pool.kept, pool.orphaned, pool.reserved] {
+        for list in [pool.idle, pool.kept, pool.orphaned, pool.reserved, pool.leaving] {
             list.discard(&mut self.connections);
         }
     }

@@ -38,7 +38,8 @@ impl UserSection {
             return Err(ConfigError::SeveralPasswords(self.name.clone()));
         }
         let program = self.password_command.first().map(String::as_str).unwrap_or_default();
-        if program.is_empty() || program.contains('/') && !program.starts_with('/') {
+        if program.is_empty() || program.contains('/') && !program.starts_with('/') || program.contains("%u")
+        {
             return Err(wrong(CommandSettingError::Program));
         }
         let time_limit = self.password_command_time.map_or(DEFAULT_TIME, HumanDuration::duration);

@@ -12,8 +12,8 @@ use crate::refusal::Refusal;
 
 /// Users with a password. A further user replaces the one that was wanted least recently.
 const MAX_USERS: usize = 1000;
-/// How long the reason of a failure is kept if no client asks for the password again.
-const FAILURE_TIME: Duration = Duration::from_mins(1);
+/// Without a valid password, users are forgotten after this time if no client names them again.
+const FORGOTTEN_AFTER: Duration = Duration::from_mins(1);
 /// Longer than the names of every server.
 const MAX_NAME_BYTES: usize = 128;
 
@@ -21,24 +21,18 @@ pub struct AnyUserPasswords {
     command: CommandTemplate,
     /// The database of clients that name none.
     database: Option<String>,
-    users: Mutex<Users>,
-}
-
-#[derive(Default)]
-struct Users {
-    by_name: BTreeMap<String, AnyUser>,
-    /// How many there have been.
-    count: usize,
+    users: Mutex<BTreeMap<String, AnyUser>>,
 }
 
 struct AnyUser {
     cell: Arc<PasswordCell>,
     fingerprint: Fingerprint,
-    /// Selects the thread that runs the command.
-    number: usize,
-    /// When a worker looked for the password last, and whether its command has not been started since.
+    /// When a worker looked for the password last.
     wanted: Instant,
-    is_wanted: bool,
+    /// Since when one has looked for it after its command was started last.
+    wanted_since: Option<Instant>,
+    /// The thread that runs the command, or has run it.
+    thread: Option<usize>,
 }
 
 impl AnyUserPasswords {
@@ -46,7 +40,7 @@ impl AnyUserPasswords {
         Self { command, database, users: Mutex::default() }
     }
 
-    fn users(&self) -> MutexGuard<'_, Users> {
+    fn users(&self) -> MutexGuard<'_, BTreeMap<String, AnyUser>> {
         self.users.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -55,12 +49,12 @@ impl AnyUserPasswords {
     }
 
     /// Refuses names for which the command is not run. Programs take words that begin with a hyphen for options, and parts of
-    /// words for paths, addresses and assignments.
+    /// words for paths, addresses, assignments and variables. (The accounts of machines in Active Directory end with a `$`.)
     pub(crate) fn accept(user: &str) -> Result<(), Refusal> {
-        let is_plain = |character: char| character.is_ascii_alphanumeric() || "_.@-$+".contains(character);
+        let is_plain = |character: char| character.is_ascii_alphanumeric() || "_.@-+".contains(character);
         let is_accepted = user.len() <= MAX_NAME_BYTES
             && user.starts_with(|first: char| first.is_ascii_alphanumeric() || first == '_')
-            && user.chars().all(is_plain);
+            && user.strip_suffix('$').unwrap_or(user).chars().all(is_plain);
         let refusal =
             || Refusal::new(Refusal::WHO, "this proxy asks for no password of a user with such a name");
         is_accepted.then_some(()).ok_or_else(refusal)
@@ -69,49 +63,69 @@ impl AnyUserPasswords {
     /// The password of this user, whose command is due if it has none.
     pub(crate) fn cell(&self, user: &str) -> Arc<PasswordCell> {
         let (mut users, now) = (self.users(), Instant::now());
-        if let Some(known) = users.by_name.get_mut(user) {
-            (known.wanted, known.is_wanted) = (now, true);
+        if let Some(known) = users.get_mut(user) {
+            known.wanted = now;
+            known.cell.forget_old_failure(now);
+            if !known.cell.is_backing_off(now) {
+                known.wanted_since.get_or_insert(now);
+            }
             return Arc::clone(&known.cell);
         }
-        if users.by_name.len() >= MAX_USERS {
-            let oldest = users.by_name.iter().min_by_key(|(_, known)| known.wanted);
+        if users.len() >= MAX_USERS {
+            let idle = users.iter().filter(|(_, known)| !known.cell.is_running());
+            let oldest = idle.min_by_key(|(_, known)| known.wanted);
             let oldest = oldest.map(|(name, _)| name.clone());
-            oldest.and_then(|oldest| users.by_name.remove(&oldest));
+            oldest.and_then(|oldest| users.remove(&oldest));
         }
         let command = self.command.for_user(user);
         let fingerprint = command.fingerprint();
-        let (cell, number) = (Arc::new(PasswordCell::new(command)), users.count);
-        users.count += 1;
-        let added = AnyUser { cell: Arc::clone(&cell), fingerprint, number, wanted: now, is_wanted: true };
-        users.by_name.insert(user.to_owned(), added);
+        let cell = Arc::new(PasswordCell::new(command));
+        let added = AnyUser {
+            cell: Arc::clone(&cell),
+            fingerprint,
+            wanted: now,
+            wanted_since: Some(now),
+            thread: None,
+        };
+        users.insert(user.to_owned(), added);
         cell
     }
 
     pub(crate) fn fingerprint(&self, user: &str) -> Fingerprint {
-        let known = self.users().by_name.get(user).map(|known| known.fingerprint);
+        let known = self.users().get(user).map(|known| known.fingerprint);
         known.unwrap_or_else(|| self.command.for_user(user).fingerprint())
     }
 
-    /// The commands to run now, each with a number that stays: those that are due, if their password was wanted since they
-    /// ran last. Forgets users whose password has expired.
-    pub(super) fn take_due(&self, now: Instant) -> Vec<(usize, Arc<PasswordCell>)> {
-        let mut due = Vec::new();
-        self.users().by_name.retain(|_, known| {
-            if known.is_wanted && known.cell.take_due(now) {
-                known.is_wanted = false;
-                due.push((known.number, Arc::clone(&known.cell)));
-            }
-            known.is_wanted
-                || known.cell.is_running()
+    /// The commands to run now on threads with these numbers, at most one on each: of those that are due and whose password
+    /// was wanted since they ran last, the ones that clients have waited for longest. Forgets users whose password has expired,
+    /// and those that no client has named for a while.
+    pub(super) fn take_due(&self, threads: usize, now: Instant) -> Vec<(usize, Arc<PasswordCell>)> {
+        let mut users = self.users();
+        users.retain(|_, known| {
+            known.cell.is_running()
                 || known.cell.availability(now) == Availability::Ready
-                || now < known.wanted + FAILURE_TIME
+                || now < known.wanted + FORGOTTEN_AFTER
         });
+        let running = users.values().filter(|known| known.cell.is_running());
+        let busy: Vec<usize> = running.filter_map(|known| known.thread).collect();
+        let mut wanted: Vec<&mut AnyUser> =
+            users.values_mut().filter(|known| known.wanted_since.is_some()).collect();
+        wanted.sort_by_key(|known| known.wanted_since);
+        let mut due = Vec::new();
+        let mut free = (0..threads).filter(|thread| !busy.contains(thread)).peekable();
+        for known in wanted {
+            let Some(thread) = free.peek().copied() else { break };
+            if known.cell.take_due(now) {
+                (known.wanted_since, known.thread) = (None, free.next());
+                due.push((thread, Arc::clone(&known.cell)));
+            }
+        }
         due
     }
 
     /// Makes the commands of all users due that have a password.
     pub(super) fn request(&self) {
-        self.users().by_name.values().for_each(|known| known.cell.request());
+        self.users().values().for_each(|known| known.cell.request());
     }
 
     /// With the passwords of `self`, if the programs are the same.
@@ -119,13 +133,13 @@ impl AnyUserPasswords {
         if self.command.words != newer.command.words {
             return None;
         }
-        let mut users = Users::default();
-        for (name, known) in &self.users().by_name {
+        let mut users = BTreeMap::new();
+        for (name, known) in self.users().iter() {
             let cell = Arc::new(known.cell.succeeded_by(newer.command.for_user(name)));
-            let (fingerprint, number, wanted) = (known.fingerprint, known.number, known.wanted);
-            let next = AnyUser { cell, fingerprint, number, wanted, is_wanted: known.is_wanted };
-            users.by_name.insert(name.clone(), next);
-            users.count = users.count.max(number + 1);
+            let AnyUser { fingerprint, wanted, wanted_since, .. } = *known;
+            // The cells of earlier settings do not occupy threads: their results are not used.
+            let next = AnyUser { cell, fingerprint, wanted, wanted_since, thread: None };
+            users.insert(name.clone(), next);
         }
         Some(Self {
             command: newer.command.clone(),

@@ -210,6 +210,20 @@ impl PasswordCell {
         AfterRefusal::Wait
     }
 
+    /// Whether the command has failed, and its next run is not due yet.
+    pub(super) fn is_backing_off(&self, now: Instant) -> bool {
+        let state = self.state();
+        state.failure.is_some() && state.due.is_some_and(|due| due > now)
+    }
+
+    /// A failure counts until the next run is due.
+    pub(super) fn forget_old_failure(&self, now: Instant) {
+        let mut state = self.state();
+        if !state.is_running && state.due.is_none_or(|due| due <= now) {
+            state.failure = None;
+        }
+    }
+
     /// Makes the command due now.
     pub(super) fn request(&self) {
         self.state().due = Some(Instant::now());

@@ -13,7 +13,7 @@ use crate::log::{Level, Log};
 use crate::metrics::Metrics;
 use crate::on_demand::OnDemandThread;
 
-/// Commands that run at the same time at most. One that hangs delays only the users of its thread.
+/// Commands that run at the same time at most: of users in the settings, and of others. One that hangs delays only the users of its thread.
 const THREADS: usize = 4;
 
 /// The passwords that come from commands.
@@ -37,7 +37,7 @@ struct DueCommand {
 
 struct Shared {
     sources: Mutex<PasswordSources>,
-    threads: [OnDemandThread<DueCommand>; THREADS],
+    threads: [OnDemandThread<DueCommand>; 2 * THREADS],
     context: Arc<Context>,
 }
 
@@ -61,14 +61,16 @@ impl PasswordSources {
         users.chain(self.any_user.is_some().then_some(ANY_USER)).collect()
     }
 
-    /// The commands to run now, each with a number that stays.
+    /// The commands to run now, each with the number of a thread. Users whom the settings do not name have their own threads.
     fn take_due(&self, now: Instant) -> Vec<(usize, DueCommand)> {
         let configured =
             |cell: &Arc<PasswordCell>| DueCommand { cell: Arc::clone(cell), is_configured: true };
         let cells = self.cells.iter().enumerate().filter(|(_, cell)| cell.take_due(now));
-        let mut due: Vec<_> = cells.map(|(number, cell)| (number, configured(cell))).collect();
-        let others = self.any_user.iter().flat_map(|users| users.take_due(now));
-        due.extend(others.map(|(number, cell)| (number, DueCommand { cell, is_configured: false })));
+        let mut due: Vec<_> = cells.map(|(number, cell)| (number % THREADS, configured(cell))).collect();
+        let others = self.any_user.iter().flat_map(|users| users.take_due(THREADS, now));
+        due.extend(
+            others.map(|(number, cell)| (THREADS + number, DueCommand { cell, is_configured: false })),
+        );
         due
     }
 
@@ -100,7 +102,7 @@ impl Credentials {
                 context.finish(&due, fetched);
             })
         };
-        let threads = [(); THREADS].map(|()| thread());
+        let threads = [(); 2 * THREADS].map(|()| thread());
         Self(Arc::new(Shared { sources: Mutex::new(sources), threads, context }))
     }
 
@@ -108,7 +110,7 @@ impl Credentials {
     pub fn tick(&self, now: Instant) {
         let due = lock(&self.0.sources).take_due(now);
         for (number, due) in due {
-            if let Err(error) = self.0.threads[number % THREADS].add(due.clone()) {
+            if let Err(error) = self.0.threads[number].add(due.clone()) {
                 self.0.context.finish(&due, Err(FetchError::NoThread(error.to_string())));
             }
         }

@@ -9,7 +9,7 @@ use crate::group_limits::{GroupKind, GroupLimit, GroupLimits};
 
 type Count = Arc<AtomicUsize>;
 
-/// Counts by the name of the user or the database. Only names of the settings are added.
+/// Counts by the name of the user or the database, while there are clients of it.
 #[derive(Clone, Default)]
 pub(super) struct ClientCounts(Arc<Mutex<HashMap<(GroupKind, String), Count>>>);
 
@@ -64,7 +64,13 @@ impl ClientCounts {
 
     fn count(&self, kind: GroupKind, name: &str) -> Count {
         let mut counts = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        Arc::clone(counts.entry((kind, name.to_owned())).or_default())
+        let key = (kind, name.to_owned());
+        if let Some(known) = counts.get(&key) {
+            return Arc::clone(known);
+        }
+        // Clients can name any number of users.
+        counts.retain(|_, count| Arc::strong_count(count) > 1);
+        Arc::clone(counts.entry(key).or_default())
     }
 }
 

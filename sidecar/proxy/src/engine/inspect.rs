@@ -9,7 +9,7 @@ use super::client::ClientStage;
 use super::control::ControlHandle;
 use super::control_request::{ControlRequest, Health, PreparedSettings};
 use super::worker::Worker;
-use crate::group_limits::GroupLimit;
+use crate::group_limits::{ANY_USER, GroupLimit};
 use crate::group_status::GroupStatus;
 use crate::protocol::{PoolKey, Protocol};
 use crate::status::{
@@ -104,6 +104,8 @@ impl<P: Protocol> Worker<P> {
                 self.refuse(id, &refusal);
             }
         }
+        // Connects may wait for a command that is not run any more.
+        self.password_fetched();
         self.agenda.check_unserved = true;
     }
 
@@ -131,7 +133,7 @@ impl<P: Protocol> Worker<P> {
                 server_connections: self.env.limits.server_connections,
             },
             pools: self.pools(),
-            users: self.groups(&self.env.limits.groups.users, PoolKey::user),
+            users: self.users(),
             databases: self.groups(&self.env.limits.groups.databases, PoolKey::database),
             threads: vec![ThreadStatus {
                 clients: self.clients.len(),
@@ -175,6 +177,15 @@ impl<P: Protocol> Worker<P> {
     /// The connections that the pool counts: without those that only ask a host for its role.
     fn pooled_servers(&self) -> impl Iterator<Item = &ServerConnection<P>> {
         self.servers.values().filter(|server| !server.is_poll())
+    }
+
+    fn users(&self) -> Vec<GroupStatus> {
+        let limits = &self.env.limits.groups.users;
+        let is_named = |key: &P::Key| limits.contains_key(key.user());
+        let mut users = self.groups(limits, |key| if is_named(key) { key.user() } else { ANY_USER });
+        // The limits of any user do not hold for those.
+        users.retain(|user| limits.get(&user.name).is_some_and(|limit| *limit != GroupLimit::default()));
+        users
     }
 
     /// The groups that have these limits. `name_of` is the name of a key's group.

@@ -32,6 +32,7 @@ impl<P: Protocol> Worker<P> {
             return;
         }
         self.close_old();
+        self.want_passwords();
         if !self.env.limits.health.is_zero() {
             self.check_idle();
         }
@@ -50,6 +51,14 @@ impl<P: Protocol> Worker<P> {
         };
         if let Some(id) = self.idle_servers().into_iter().map(|(id, _)| id).find(is_old) {
             self.close_server(id, "it is old");
+        }
+    }
+
+    /// Passwords of users with connections stay valid: a request to cancel may need one (MySQL and MariaDB).
+    fn want_passwords(&self) {
+        let servers = self.servers.ids().into_iter().filter_map(|id| self.servers.get(id));
+        for server in servers.filter(|server| server.password.version > 0) {
+            self.env.protocol.password_cell(&server.key);
         }
     }
 

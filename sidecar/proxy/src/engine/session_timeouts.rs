@@ -3,6 +3,8 @@
 //! A cancel request must not hit the next command. While one is on its way, the client's next command waits, and no other
 //! client gets the connection.
 
+use ciphertoll_net::Error;
+
 use super::backend::Backend;
 use super::cancel::Requester;
 use super::client::{Client, ClientStage};
@@ -99,7 +101,11 @@ impl<P: Protocol> Worker<P> {
             let backend = self.servers.open(server)?;
             self.env.protocol.cancel_plan(&connection.key, &backend.state)
         });
-        let Some(plan) = plan else { return };
+        let Some(plan) = plan else {
+            let user = self.servers.get(server).map(|server| server.key.user().to_owned());
+            let reason = "there is no password for a request to cancel".to_owned();
+            return self.cancel_failed(&Error::NoPassword { user: user.unwrap_or_default(), reason });
+        };
         match self.start_cancel(Requester::TimeLimit(client), server, plan) {
             Ok(()) => {
                 if let Some(server) = self.servers.get_mut(server) {

@@ -54,16 +54,16 @@ impl<K: PoolKey, S: WorkerBound, C: WorkerBound> ConnectionPool<K, S, C> {
                 && self.groups.may_give(pool.groups, own.groups)
         });
         available
-            .min_by_key(|(_, pool)| Reverse(self.groups.user_open(pool.groups)))
+            .min_by_key(|(_, pool)| Reverse(self.groups.user_share(pool.groups)))
             .map(|(number, _)| number)
     }
 
     /// Available connections of `other` with this number and earlier ones may be closed for `own`.
     pub(super) fn evictable_until(&self, other: &KeyPool<K>, own: &KeyPool<K>) -> u64 {
-        let of_own = self.groups.user_open(own.groups);
+        let of_own = self.groups.user_share(own.groups);
         let is_protected = other.groups.user != own.groups.user
             && of_own > 0
-            && self.groups.user_open(other.groups) <= of_own;
+            && self.groups.user_share(other.groups) <= of_own;
         if is_protected { self.recency.unused_until() } else { u64::MAX }
     }
 

@@ -10,6 +10,9 @@ pub(super) struct Group {
     /// Keys that belong to it.
     keys: usize,
     pub(super) open: usize,
+    /// Those that are to be closed for other keys, and those that are opened when connections of other keys are closed.
+    leaving: usize,
+    coming: usize,
     pub(super) waiting: usize,
     limit: usize,
     /// Connections that are not closed to make room for other users or databases.
@@ -68,7 +71,16 @@ impl GroupTable {
             self.0.len() - 1
         });
         let group = self.0[number].get_or_insert_with(|| {
-            let mut group = Group { name: name.into(), keys: 0, open: 0, waiting: 0, limit: 0, warm: 0 };
+            let mut group = Group {
+                name: name.into(),
+                keys: 0,
+                open: 0,
+                leaving: 0,
+                coming: 0,
+                waiting: 0,
+                limit: 0,
+                warm: 0,
+            };
             group.set_limit(limit);
             group
         });
@@ -142,6 +154,32 @@ impl Groups {
             user.waiting -= 1;
             self.waiting_users -= usize::from(user.waiting == 0);
         }
+    }
+
+    pub(super) fn add_eviction(&mut self, from: Membership, to: Membership) {
+        if let Some(user) = self.users.get_mut(from.user) {
+            user.leaving += 1;
+        }
+        if let Some(user) = self.users.get_mut(to.user) {
+            user.coming += 1;
+        }
+    }
+
+    pub(super) fn remove_leaving(&mut self, from: Membership) {
+        if let Some(user) = self.users.get_mut(from.user) {
+            user.leaving = user.leaving.saturating_sub(1);
+        }
+    }
+
+    pub(super) fn remove_coming(&mut self, to: Membership) {
+        if let Some(user) = self.users.get_mut(to.user) {
+            user.coming = user.coming.saturating_sub(1);
+        }
+    }
+
+    /// The user's connections after the evictions that workers have not carried out yet.
+    pub(super) fn user_share(&self, of: Membership) -> usize {
+        self.users.get(of.user).map_or(0, |user| (user.open + user.coming).saturating_sub(user.leaving))
     }
 
     pub(super) fn user_open(&self, of: Membership) -> usize {

@@ -25,6 +25,8 @@ pub(super) struct KeyPool<K> {
     pub(super) orphaned: Connections,
     /// Taken from the lists above for waiting clients, and not released yet.
     pub(super) reserved: Connections,
+    /// Taken from the lists above to be closed for clients of other keys.
+    pub(super) leaving: Connections,
     /// Connections of other keys that are being closed for waiting clients.
     pub(super) evicting: usize,
     pub(super) waiting: ListId,
@@ -44,6 +46,7 @@ impl<K> KeyPool<K> {
             kept: Connections::default(),
             orphaned: Connections::default(),
             reserved: Connections::default(),
+            leaving: Connections::default(),
             evicting: 0,
             waiting,
             opening: 0,
@@ -121,11 +124,9 @@ impl<K> KeyPool<K> {
         all.into_iter().find_map(|list| list.take_oldest(lists, thread, until))
     }
 
-    pub(super) fn remove<S: WorkerBound>(&mut self, lists: &mut ConnectionLists<S>, server: S) {
-        for list in [&mut self.idle, &mut self.kept, &mut self.orphaned, &mut self.reserved] {
-            if list.remove(lists, server) {
-                return;
-            }
-        }
+    /// Returns whether it was one that is to be closed for other keys.
+    pub(super) fn remove<S: WorkerBound>(&mut self, lists: &mut ConnectionLists<S>, server: S) -> bool {
+        let all = [&mut self.idle, &mut self.kept, &mut self.orphaned, &mut self.reserved];
+        !all.into_iter().any(|list| list.remove(lists, server)) && self.leaving.remove(lists, server)
     }
 }

@@ -263,7 +263,20 @@ impl Model {
     /// A connection of a user who has no more connections than the user of `key` was not used for a second.
     fn check_evictable(&self, connection: Number, key: Name) {
         let victim = self.connections[&connection].0.user();
-        let (own, other) = (self.open_of_user(key.user()), self.open_of_user(victim));
+        // With the evictions that workers have not read yet.
+        let evictions = self.mailboxes.iter().flatten().filter_map(|message| match message {
+            WorkerMessage::Evict(from, to) => {
+                Some((self.connections.get(from).map(|(key, _)| key.user()), to.user()))
+            }
+            _ => None,
+        });
+        let evictions: Vec<_> = evictions.collect();
+        let share = |user: &str| {
+            let coming = evictions.iter().filter(|(_, to)| *to == user).count();
+            let leaving = evictions.iter().filter(|(from, _)| *from == Some(user)).count();
+            self.open_of_user(user) + coming - leaving
+        };
+        let (own, other) = (share(key.user()), share(victim));
         let unused = self.now - self.available_since[&connection];
         assert!(
             victim == key.user() || own == 0 || other > own || unused >= Duration::from_secs(1),

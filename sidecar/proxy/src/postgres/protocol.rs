@@ -242,6 +242,8 @@ impl Protocol for Postgres {
             random: _,
         } = newer;
         self.recent_logins.clear();
+        let fingerprint = |key: &PostgresKey| (key.clone(), self.fingerprint(key));
+        let before: HashMap<_, _> = self.known_parameters.keys().map(fingerprint).collect();
         let older = std::mem::replace(&mut self.accounts, accounts);
         for (user, account) in &mut self.accounts {
             let limit = account.keys.max_iterations();
@@ -252,11 +254,6 @@ impl Protocol for Postgres {
                 account.keys = Arc::clone(&known.keys);
             }
         }
-        let fingerprint = |accounts: &BTreeMap<_, ServerAccount>, key: &PostgresKey| {
-            accounts.get(key.user()).map(|own| own.fingerprint)
-        };
-        let accounts = &self.accounts;
-        self.known_parameters.retain(|key, _| fingerprint(&older, key) == fingerprint(accounts, key));
         self.default_keys = default_keys;
         (self.encryption, self.replication) = (encryption, replication);
         (self.lookup, self.any_user) = (lookup, any_user);
@@ -264,6 +261,9 @@ impl Protocol for Postgres {
             self.found.clear();
         }
         (self.by_unix, self.by_tcp) = (by_unix, by_tcp);
+        let mut known = std::mem::take(&mut self.known_parameters);
+        known.retain(|key, _| before.get(key) == Some(&self.fingerprint(key)));
+        self.known_parameters = known;
     }
 
     fn forget_learned(&mut self) {

@@ -25,15 +25,19 @@ struct Output {
     print: &'static str,
 }
 
-const OUTPUTS: [Output; 5] = [
-    Output {
-        program: "aws",
-        arguments: "rds generate-db-auth-token --hostname HOST --port PORT --username app",
-        secret: "HOST:PORT/?Action=connect&DBUser=app&X-Amz-Algorithm=AWS4-HMAC-SHA256&X-Amz-Credential=AKIA%2F20261130\
-                 %2Feu-west-1%2Frds-db%2Faws4_request&X-Amz-Date=20261130T100000Z&X-Amz-Expires=900\
-                 &X-Amz-SignedHeaders=host&X-Amz-Signature=$random",
-        print: "echo \"$secret\"",
-    },
+const RDS: Output = Output {
+    program: "aws",
+    arguments: "rds generate-db-auth-token --hostname HOST --port PORT --username app",
+    secret: "HOST:PORT/?Action=connect&DBUser=app&X-Amz-Algorithm=AWS4-HMAC-SHA256&X-Amz-Credential=AKIA%2F20261130\
+             %2Feu-west-1%2Frds-db%2Faws4_request&X-Amz-Date=20261130T100000Z&X-Amz-Expires=900\
+             &X-Amz-SignedHeaders=host&X-Amz-Signature=$random",
+    print: "echo \"$secret\"",
+};
+
+const OUTPUTS: [Output; 6] = [
+    // For the user `*`, and for the one of the recipe.
+    RDS,
+    RDS,
     Output {
         program: "aws",
         arguments: "secretsmanager get-secret-value --secret-id shop/app --query SecretString --output text",
@@ -84,7 +88,8 @@ fn recipes(fixture: &mut Fixture) {
         assert!(!left.is_empty(), "a recipe without a stand-in: {program}");
         let output = left.remove(0);
         assert_eq!(output.program, program, "the recipes are in the order of the page");
-        follow(fixture, &user.name, &config.to_toml(), output);
+        let name = if user.name == "*" { "app" } else { &user.name };
+        follow(fixture, name, &config.to_toml(), output);
     }
     assert!(left.is_empty(), "{} stand-ins without a recipe", left.len());
 }

@@ -29,6 +29,7 @@ fn words_are_substituted() {
         (socket, "[\"x\", \"%p\"]", "%p in \"%p\", but the server has a unix socket"),
         (mysql, "[\"x\", \"%d\"]", "%d in \"%d\", but the user has no database"),
         (TLS, "[\"\"]", "the first word must be the name of a program"),
+        (TLS, "[\"/bin/%u\"]", "the first word must be the name of a program"),
         (TLS, "[\"./x\"]", "the first word must be the name of a program in PATH, or an absolute path"),
         (TLS, "[\"x\", \"\\u0000\"]", "a word contains a NUL character"),
     ] {

@@ -97,6 +97,31 @@ fn a_connection_that_its_user_has_just_used_is_not_closed_for_a_user_with_as_man
 }
 
 #[test]
+fn connections_that_other_workers_are_about_to_close_count_as_closed() {
+    let mut pool = Pool::new(4);
+    for (server, client) in (100..104).zip('A'..) {
+        assert_eq!(acquire(&mut pool, FLOODS, client), PoolAction::Open);
+        pool.opened(&FLOODS);
+        assert_eq!(pool.release(&FLOODS, server), Released::Assigned(client));
+    }
+    for server in 100..104 {
+        assert_eq!(pool.release(&FLOODS, server), Released::Idle);
+    }
+    // Their worker has not read the messages yet: each user has two connections then.
+    let actions: Vec<_> = ('a'..='c').map(|client| acquire(&mut pool, QUIET, client)).collect();
+    assert_eq!(actions, [PoolAction::Evict(100), PoolAction::Evict(101), PoolAction::Wait]);
+    pool.closed(&FLOODS, Some(100));
+    pool.eviction_done(&QUIET);
+    assert_eq!(pool.next_action(&QUIET, 0), PoolAction::Open);
+    // This one breaks before its worker reads the message.
+    pool.closed(&FLOODS, Some(101));
+    assert_eq!(pool.next_action(&QUIET, 0), PoolAction::Open);
+    pool.eviction_done(&QUIET);
+    assert_eq!(pool.next_action(&QUIET, 0), PoolAction::Wait);
+    assert_eq!((pool.open_count(&FLOODS), pool.open_count(&QUIET)), (2, 2));
+}
+
+#[test]
 fn a_single_connection_goes_from_user_to_user() {
     let mut pool = flooded(1, GroupLimits::default());
     let (mut key, mut served) = (FLOODS, Vec::new());
