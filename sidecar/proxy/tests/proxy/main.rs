@@ -22,6 +22,7 @@ mod fixture;
 mod leaks;
 mod ledger;
 mod limits;
+mod link;
 mod meanings;
 mod moved_settings;
 mod mysql;

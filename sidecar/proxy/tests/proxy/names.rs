@@ -7,16 +7,20 @@ use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
+use std::time::Instant;
 
 use ciphertoll_model::{Auth, Engine};
 use ciphertoll_testing::missing;
 
 use crate::Case;
 use crate::cases::{cancel_request, one};
+use crate::cluster::Cluster;
 use crate::fixture::{Fixture, PORT, Proxy, RawClient};
+use crate::ledger::Ledger;
 use crate::operations::await_that;
 
-pub(crate) const CASES: [Case; 3] = [
+pub(crate) const CASES: [Case; 4] = [
+    ("a name that gets the address of the new primary leads clients there", promoted),
     ("connections to an address that a name has lost are closed when they are idle", moved),
     ("a cancel request goes to the address of the connection, not to another one of the name", cancelled),
     ("a host whose certificate has another host's name is not used", verified),
@@ -61,6 +65,15 @@ impl Forwarder {
         Self { accepted, refuses }
     }
 
+    /// At two addresses with the same port: to two servers, or twice to the same one.
+    pub(crate) fn pair(servers: [u16; 2]) -> ([Self; 2], u16) {
+        let first = TcpListener::bind("127.0.0.2:0").expect("a port");
+        let port = first.local_addr().expect("it is bound").port();
+        let second = TcpListener::bind(("127.0.0.3", port)).expect("the same port at another address");
+        let [one, two] = servers.map(|port| SocketAddr::from(([127, 0, 0, 1], port)));
+        ([Self::start(first, one), Self::start(second, two)], port)
+    }
+
     fn accepted(&self) -> usize {
         self.accepted.load(Ordering::Acquire)
     }
@@ -71,42 +84,53 @@ impl Forwarder {
     }
 }
 
+/// What a process finds in place of `/etc/hosts`.
+pub(crate) struct Names(tempfile::NamedTempFile);
+
+impl Names {
+    /// [`NAME`] has these addresses; `None` if this user cannot replace files for one process.
+    pub(crate) fn new(addresses: &[&str]) -> Option<Self> {
+        let can_mount = Command::new("unshare").args(["-m", "true"]).stderr(Stdio::null()).status();
+        if !can_mount.is_ok_and(|status| status.success()) {
+            missing("namespaces of mounts need root");
+            return None;
+        }
+        let names = Self(tempfile::NamedTempFile::new().expect("a file"));
+        names.set(addresses);
+        Some(names)
+    }
+
+    /// Writes to the same file, because another one would not be in place of `/etc/hosts`.
+    pub(crate) fn set(&self, addresses: &[&str]) {
+        let lines: String = addresses.iter().map(|address| format!("{address} {NAME}\n")).collect();
+        fs::write(self.0.path(), lines).expect("ours to write");
+    }
+
+    /// The proxy with these names.
+    pub(crate) fn program(&self) -> Command {
+        let mut command = Command::new("unshare");
+        command.args(["-m", "sh", "-c", WITH_HOSTS, "sh"]).arg(self.0.path());
+        command.arg(env!("CARGO_BIN_EXE_ciphertoll-proxy"));
+        command
+    }
+}
+
 /// Two addresses of the same port, each of which leads to the server, and a proxy that reads the name from its own file.
 struct Named {
-    hosts: tempfile::NamedTempFile,
+    names: Names,
     forwarders: [Forwarder; 2],
     proxy: Proxy,
 }
 
 impl Named {
     /// `None` if that needs rights that are missing.
-    fn start(fixture: &mut Fixture, names: &str, arguments: &[&str]) -> Option<Self> {
-        let can_mount = Command::new("unshare").args(["-m", "true"]).stderr(Stdio::null()).status();
-        if !can_mount.is_ok_and(|status| status.success()) {
-            missing("namespaces of mounts need root");
-            return None;
-        }
-        let server = SocketAddr::from(([127, 0, 0, 1], fixture.server_port()));
-        let first = TcpListener::bind("127.0.0.2:0").expect("a port");
-        let port = first.local_addr().expect("it is bound").port();
-        let second = TcpListener::bind(("127.0.0.3", port)).expect("the same port at another address");
-        let forwarders = [first, second].map(|listener| Forwarder::start(listener, server));
-        let (directory, listen) = fixture.new_directory();
-        let hosts = tempfile::NamedTempFile::new().expect("a file");
-        fs::write(hosts.path(), names).expect("ours to write");
+    fn start(fixture: &mut Fixture, addresses: &[&str], arguments: &[&str]) -> Option<Self> {
+        let names = Names::new(addresses)?;
+        let (forwarders, port) = Forwarder::pair([fixture.server_port(); 2]);
         let user = fixture.server().account(Auth::default_of(Engine::Postgres)).user;
         let url = format!("postgres://{user}@{NAME}:{port}/{}?sslmode=require", fixture.server().database());
-        let mut command = Command::new("unshare");
-        command
-            .args(["-m", "sh", "-c", WITH_HOSTS, "sh"])
-            .arg(hosts.path())
-            .arg(env!("CARGO_BIN_EXE_ciphertoll-proxy"))
-            .args(["--listen", &listen, "--server", &url, "--log", "debug"])
-            .args(arguments)
-            .args(fixture.mode_arguments())
-            .env("PGPASSWORD", String::from_utf8(fixture.password()).expect("passwords here are text"));
-        let proxy = fixture.proxy_by(&mut command, directory, PORT);
-        Some(Self { hosts, forwarders, proxy })
+        let proxy = proxy_with(fixture, &names, &url, arguments);
+        Some(Self { names, forwarders, proxy })
     }
 
     fn accepted(&self) -> [usize; 2] {
@@ -114,16 +138,56 @@ impl Named {
     }
 }
 
+fn proxy_with(fixture: &mut Fixture, names: &Names, url: &str, arguments: &[&str]) -> Proxy {
+    let (directory, listen) = fixture.new_directory();
+    let mut command = names.program();
+    command
+        .args(["--listen", &listen, "--server", url, "--log", "debug"])
+        .args(arguments)
+        .args(fixture.mode_arguments())
+        .env("PGPASSWORD", String::from_utf8(fixture.password()).expect("passwords here are text"));
+    fixture.proxy_by(&mut command, directory, PORT)
+}
+
+/// As a cluster manager does it that changes a name: the old primary is killed, a standby promoted.
+fn promoted(fixture: &mut Fixture) {
+    let Some(names) = Names::new(&["127.0.0.2"]) else { return };
+    let cluster = Cluster::start(fixture, 1);
+    let [old, new] = &cluster.nodes[..] else { panic!("two servers") };
+    old.execute("CREATE TABLE numbered (writer int, number int)");
+    let (_forwarders, port) = Forwarder::pair([old.port, new.port]);
+    let url = format!("postgres://{}@{NAME}:{port}/{}?sslmode=disable", old.user(), old.database());
+    let proxy = proxy_with(fixture, &names, &url, &["--dns-time", "1s", "--pool-size", "8"]);
+    let ledger = Ledger::written_during(
+        || proxy.try_client(),
+        |ledger| {
+            old.kill();
+            new.promote();
+            let began = Instant::now();
+            names.set(&["127.0.0.3"]);
+            ledger.await_first("the promotion and the change of the name", began);
+            ledger.await_more("all writers are served");
+            // It comes back as a second primary, at its former address.
+            old.start_again_alone();
+            let rows = old.value("SELECT count(*) FROM numbered");
+            for _ in 0..5 {
+                ledger.await_more("the new one is written to");
+            }
+            assert_eq!(old.value("SELECT count(*) FROM numbered"), rows);
+        },
+    );
+    ledger.check(new.rows("SELECT writer || ' ' || number FROM numbered").expect("rows"));
+}
+
 fn moved(fixture: &mut Fixture) {
-    let first_name = format!("127.0.0.2 {NAME}\n");
-    let Some(mut named) = Named::start(fixture, &first_name, &["--dns-time", "1s"]) else { return };
+    let started = Named::start(fixture, &["127.0.0.2"], &["--dns-time", "1s"]);
+    let Some(mut named) = started else { return };
     let mut in_transaction = named.proxy.client();
     in_transaction.execute("BEGIN").expect("a transaction");
     let process = one(&mut in_transaction, "SELECT pg_backend_pid()");
     assert_eq!(one(&mut named.proxy.client(), "SELECT 1"), "1");
     assert_eq!(named.accepted(), [2, 0]);
-    // The same file, because another one would not be in place of /etc/hosts.
-    fs::write(named.hosts.path(), format!("127.0.0.3 {NAME}\n")).expect("ours to write");
+    named.names.set(&["127.0.0.3"]);
     // The idle one is closed without a client.
     await_that("the idle connection is closed", || named.proxy.process.count(LOST) == 1);
     assert_eq!(one(&mut in_transaction, "SELECT pg_backend_pid()"), process);
@@ -138,8 +202,7 @@ fn moved(fixture: &mut Fixture) {
 
 /// A name can have several servers, and only one of them knows the command.
 fn cancelled(fixture: &mut Fixture) {
-    let both = format!("127.0.0.2 {NAME}\n127.0.0.3 {NAME}\n");
-    let Some(named) = Named::start(fixture, &both, &[]) else { return };
+    let Some(named) = Named::start(fixture, &["127.0.0.2", "127.0.0.3"], &[]) else { return };
     let mut sleeper = named.proxy.raw(&[]);
     sleeper.answer();
     sleeper.query("SELECT pg_sleep(600)");

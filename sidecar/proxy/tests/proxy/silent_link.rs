@@ -1,86 +1,23 @@
 //! A link to the primary that goes silent: the proxy is in a separate network namespace.
 
 use std::path::PathBuf;
-use std::process::{Command, Stdio};
+use std::process::Command;
 use std::time::Instant;
 
 use ciphertoll_testing::missing;
 
 use crate::Case;
-use crate::cluster::{Cluster, free_port};
+use crate::cluster::Cluster;
 use crate::fixture::{Fixture, PORT};
 use crate::ledger::Ledger;
+use crate::link::Link;
 
 pub(crate) const CASES: [Case; 1] = [("a server whose link goes silent is left within health-time", silent)];
 
-/// A pair of virtual interfaces: one of this machine, one of the proxy. Removed when dropped.
-struct Link {
-    number: usize,
-    name: String,
-    network: String,
-}
-
-impl Link {
-    /// `None` if this user or this kernel cannot make one.
-    fn make(number: usize) -> Option<Self> {
-        let port = usize::from(free_port());
-        let name = format!("toll{port}");
-        // A part of the block for tests between networks (RFC 2544).
-        let network = format!("198.{}.{}", 18 + port % 2, port / 2 % 250);
-        let link = Self { number, name, network };
-        let made = ip(&["link", "add", &link.name, "type", "veth", "peer", "name", &link.peer()]);
-        let made = made && ip(&["addr", "add", &format!("{}/30", link.address()), "dev", &link.name]);
-        (made && ip(&["link", "set", &link.name, "up"])).then_some(link)
-    }
-
-    fn peer(&self) -> String {
-        format!("{}p", self.name)
-    }
-
-    fn address(&self) -> String {
-        format!("{}.{}", self.network, 4 * self.number + 1)
-    }
-
-    /// Moves the peer into the namespace of this process.
-    fn connect(&self, process: u32) {
-        let process = process.to_string();
-        let address = format!("{}.{}/30", self.network, 4 * self.number + 2);
-        assert!(ip(&["link", "set", &self.peer(), "netns", &process]));
-        for arguments in
-            [&["addr", "add", &address, "dev", &self.peer()][..], &["link", "set", &self.peer(), "up"]]
-        {
-            let inside = [&["-t", &process, "-n", "ip"], arguments].concat();
-            assert!(succeeds("nsenter", &inside), "{arguments:?}");
-        }
-    }
-
-    fn set(&self, state: &str) {
-        assert!(ip(&["link", "set", &self.name, state]));
-    }
-}
-
-impl Drop for Link {
-    fn drop(&mut self) {
-        // The end of the namespace may have removed it.
-        let _ = ip(&["link", "del", &self.name]);
-    }
-}
-
-fn ip(arguments: &[&str]) -> bool {
-    succeeds("ip", arguments)
-}
-
-fn succeeds(program: &str, arguments: &[&str]) -> bool {
-    let mut command = Command::new(program);
-    command.args(arguments).stdin(Stdio::null()).stderr(Stdio::null()).stdout(Stdio::null());
-    command.status().is_ok_and(|status| status.success())
-}
-
 fn silent(fixture: &mut Fixture) {
-    let links: Vec<Link> = (0..2).filter_map(Link::make).collect();
-    if links.len() < 2 || !succeeds("unshare", &["-n", "true"]) {
+    let Some(links) = Link::pair() else {
         return missing("virtual interfaces and network namespaces need root");
-    }
+    };
     let addresses: Vec<_> = links.iter().map(|link| Some(link.address())).collect();
     let cluster = Cluster::start_at(fixture, &addresses);
     let [old, new] = &cluster.nodes[..] else { panic!("two servers") };

@@ -160,7 +160,27 @@ impl Fixture {
         socket: PathBuf,
         arguments: &[&str],
     ) -> Proxy {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_ciphertoll-proxy"));
+        let program = Command::new(env!("CARGO_BIN_EXE_ciphertoll-proxy"));
+        self.proxy_by(program, listen, url, password, socket, arguments)
+    }
+
+    /// The same for a program that is started in another way.
+    pub(crate) fn proxy_in(&mut self, program: Command, url: &str, arguments: &[&str]) -> Proxy {
+        self.proxies += 1;
+        let socket = self.directory.path().join(format!("p{}", self.proxies)).join("mysqld.sock");
+        let listen = format!("unix:{}", socket.display());
+        self.proxy_by(program, &listen, url, self.password(), socket, arguments)
+    }
+
+    fn proxy_by(
+        &self,
+        mut command: Command,
+        listen: &str,
+        url: &str,
+        password: Vec<u8>,
+        socket: PathBuf,
+        arguments: &[&str],
+    ) -> Proxy {
         command
             .args(["--listen", listen, "--server", url, "--log", "debug"])
             .args(match self.mode {

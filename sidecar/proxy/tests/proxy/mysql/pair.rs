@@ -21,6 +21,7 @@ use crate::operations::await_that;
 pub(crate) struct Member {
     child: Child,
     pub(crate) port: u16,
+    address: String,
     pub(crate) control: Client,
 }
 
@@ -33,22 +34,27 @@ pub(crate) struct Pair {
 impl Pair {
     /// Two servers with an empty table `numbered`.
     pub(crate) fn start(fixture: &Fixture) -> Self {
+        Self::start_at(fixture, ["127.0.0.1", "127.0.0.1"].map(str::to_owned))
+    }
+
+    /// The same at these addresses of this machine.
+    pub(crate) fn start_at(fixture: &Fixture, addresses: [String; 2]) -> Self {
         let directory = tempfile::Builder::new().prefix("toll").tempdir_in("/var/tmp").expect("a directory");
-        let members = ["one", "two"].map(|name| Member::start(fixture, &directory.path().join(name)));
+        let [one, two] = addresses;
+        let members = [("one", one), ("two", two)]
+            .map(|(name, address)| Member::start(fixture, &directory.path().join(name), address));
         Self { members, _directory: directory }
     }
 
     pub(crate) fn url(&self, fixture: &Fixture, target: &str) -> String {
-        let [one, two] = self.members.each_ref().map(|member| member.port);
+        let [one, two] = self.members.each_ref().map(|member| format!("{}:{}", member.address, member.port));
         let (user, database) = (fixture.user(), fixture.server().database());
-        format!(
-            "mysql://{user}@127.0.0.1:{one},127.0.0.1:{two}/{database}?ssl-mode=DISABLED&target-session-attrs={target}"
-        )
+        format!("mysql://{user}@{one},{two}/{database}?ssl-mode=DISABLED&target-session-attrs={target}")
     }
 }
 
 impl Member {
-    fn start(fixture: &Fixture, directory: &Path) -> Self {
+    fn start(fixture: &Fixture, directory: &Path, address: String) -> Self {
         install(fixture, directory);
         let port = free_port();
         let socket = directory.with_extension("sock");
@@ -61,12 +67,8 @@ impl Member {
             .arg(format!("--socket={}", socket.display()))
             .arg(format!("--pid-file={}", directory.with_extension("pid").display()))
             .arg(format!("--log-error={}", directory.with_extension("log").display()))
-            .args([
-                "--bind-address=127.0.0.1",
-                "--innodb-flush-log-at-trx-commit=0",
-                "--innodb-buffer-pool-size=16M",
-            ])
-            .arg(format!("--port={port}"));
+            .args(["--innodb-flush-log-at-trx-commit=0", "--innodb-buffer-pool-size=16M"])
+            .args([format!("--bind-address={address}"), format!("--port={port}")]);
         if fixture.engine() == Engine::MySql {
             command.arg("--mysqlx=OFF");
         }
@@ -74,7 +76,7 @@ impl Member {
         let engine = fixture.engine();
         await_that("the server listens", || control(engine, &socket).is_some());
         let control = control(engine, &socket).expect("it listens");
-        let mut member = Self { child, port, control };
+        let mut member = Self { child, port, address, control };
         let (user, database) = (fixture.user(), fixture.server().database());
         let password = String::from_utf8(fixture.password()).expect("passwords here are text");
         for sql in [
