@@ -18,7 +18,7 @@ use crate::config::ServerName;
 use crate::console_rules::Role;
 use crate::engine::{Health, NoAnswer};
 use crate::http::{
-    CONSOLE_OF_SERVER, CONSOLE_PATH, HttpRequest, HttpResponse, JSON, MAX_HEADERS, PROMETHEUS,
+    CONSOLE_OF_SERVER, CONSOLE_PATH, HostRule, HttpRequest, HttpResponse, JSON, MAX_HEADERS, PROMETHEUS,
     ResponseFormat, parse_request,
 };
 use crate::metrics::render;
@@ -158,10 +158,14 @@ impl AdminServer {
 
     fn continue_connection(&mut self, id: Id, readiness: Readiness) {
         let Some(HttpConnection { channel, state, .. }) = self.connections.get_mut(id) else { return };
+        let hosts = match self.configured {
+            ListenAddress::Unix(_) => HostRule::Any,
+            ListenAddress::Tcp(_) => HostRule::ThisMachine,
+        };
         let is_done = match state {
             RequestState::Responding => !matches!(channel.send(), Ok(Sent::Blocked)),
             RequestState::Reading if readiness == Readiness::Writable => false,
-            RequestState::Reading => match read_request(channel) {
+            RequestState::Reading => match read_request(channel, hosts) {
                 Ok(None) => false,
                 Ok(Some(request)) => {
                     let response = match request {
@@ -225,13 +229,16 @@ impl Drop for SocketFile {
 struct Disconnected;
 
 /// A complete request, or the response that refuses it; `None` while the request is incomplete.
-fn read_request(channel: &mut Channel) -> Result<Option<Result<HttpRequest, HttpResponse>>, Disconnected> {
+fn read_request(
+    channel: &mut Channel,
+    hosts: HostRule,
+) -> Result<Option<Result<HttpRequest, HttpResponse>>, Disconnected> {
     loop {
         let received = match channel.receive_input() {
             Ok(Received::Closed) | Err(_) => return Err(Disconnected),
             Ok(received) => received,
         };
-        if let Some(request) = parse_request(channel.input()) {
+        if let Some(request) = parse_request(channel.input(), hosts) {
             return Ok(Some(request));
         }
         if received != Received::MoreLikely {

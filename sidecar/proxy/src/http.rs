@@ -1,5 +1,7 @@
 //! HTTP/1.1, as far as the admin address needs it: requests with a short body, and responses that end the connection.
 
+use std::net::IpAddr;
+
 /// Of the head of a request.
 pub(crate) const MAX_REQUEST_BYTES: usize = 8 << 10;
 /// A command.
@@ -57,8 +59,32 @@ impl HttpResponse {
     }
 }
 
+/// Which hosts a request may name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum HostRule {
+    /// Only processes of this machine reach a unix socket.
+    Any,
+    /// A browser of this machine must not send the requests of a page whose name has been given a loopback address.
+    ThisMachine,
+}
+
+impl HostRule {
+    fn permits(self, headers: &[httparse::Header<'_>]) -> bool {
+        let is_local = |host: &str| {
+            let in_brackets = host.strip_prefix('[').and_then(|rest| rest.split_once(']'));
+            let name = match in_brackets {
+                Some((address, _)) => address,
+                None => host.split_once(':').map_or(host, |(name, _)| name),
+            };
+            name.eq_ignore_ascii_case("localhost") || name.parse::<IpAddr>().is_ok()
+        };
+        let mut hosts = headers.iter().filter(|header| header.name.eq_ignore_ascii_case("host"));
+        self == Self::Any || hosts.all(|host| std::str::from_utf8(host.value).is_ok_and(is_local))
+    }
+}
+
 /// The request in these bytes, or the response that refuses it; `None` while the request is incomplete.
-pub(crate) fn parse_request(bytes: &[u8]) -> Option<Result<HttpRequest, HttpResponse>> {
+pub(crate) fn parse_request(bytes: &[u8], hosts: HostRule) -> Option<Result<HttpRequest, HttpResponse>> {
     let mut headers = [httparse::EMPTY_HEADER; MAX_HEADERS];
     let mut request = httparse::Request::new(&mut headers);
     let head = match request.parse(bytes) {
@@ -72,6 +98,9 @@ pub(crate) fn parse_request(bytes: &[u8]) -> Option<Result<HttpRequest, HttpResp
         Ok(httparse::Status::Complete(head)) => head,
         Err(_) => return Some(Err(HttpResponse::text("400 Bad Request", "not an HTTP request\n"))),
     };
+    if !hosts.permits(request.headers) {
+        return Some(Err(HttpResponse::text("403 Forbidden", "the Host must be localhost or an address\n")));
+    }
     let path = request.path.map(|path| path.split_once('?').map_or(path, |(path, _)| path));
     match (request.method, path) {
         (Some("GET"), Some(path)) => Some(Ok(HttpRequest::Get(path.to_owned()))),
@@ -114,7 +143,27 @@ mod tests {
     use super::*;
 
     fn parsed(bytes: &[u8]) -> Option<Result<HttpRequest, &'static str>> {
-        parse_request(bytes).map(|request| request.map_err(|response| response.status))
+        parse_request(bytes, HostRule::ThisMachine).map(|request| request.map_err(|response| response.status))
+    }
+
+    #[test]
+    fn a_page_of_another_host_is_refused_on_tcp() {
+        for host in ["localhost", "LOCALHOST:9187", "127.0.0.1", "127.0.0.1:9187", "[::1]:9187", "[::1]"] {
+            assert_eq!(
+                parsed(format!("GET / HTTP/1.1\r\nHost: {host}\r\n\r\n").as_bytes()).map(|it| it.is_ok()),
+                Some(true),
+                "{host}"
+            );
+        }
+        for host in
+            ["evil.example", "evil.example:80", "localhost.evil.example", "", "127.0.0.1.evil.example"]
+        {
+            let request = format!("GET /status HTTP/1.1\r\nHost: {host}\r\n\r\n");
+            assert_eq!(parsed(request.as_bytes()), Some(Err("403 Forbidden")), "{host}");
+            assert!(parse_request(request.as_bytes(), HostRule::Any).is_some_and(|it| it.is_ok()), "{host}");
+        }
+        let two = b"GET / HTTP/1.1\r\nHost: localhost\r\nHost: evil.example\r\n\r\n";
+        assert_eq!(parsed(two), Some(Err("403 Forbidden")));
     }
 
     #[test]

@@ -102,8 +102,8 @@ impl Names {
 
     /// Writes to the same file, because another one would not be in place of `/etc/hosts`.
     pub(crate) fn set(&self, addresses: &[&str]) {
-        let lines: String = addresses.iter().map(|address| format!("{address} {NAME}\n")).collect();
-        fs::write(self.0.path(), lines).expect("ours to write");
+        let lines: Vec<String> = addresses.iter().map(|address| format!("{address} {NAME}\n")).collect();
+        fs::write(self.0.path(), lines.concat()).expect("ours to write");
     }
 
     /// The proxy with these names.
