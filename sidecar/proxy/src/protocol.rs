@@ -126,6 +126,9 @@ pub trait Protocol: Clone + Send + 'static {
     /// The fingerprint of the credentials of new connections; `None` if the configuration has no such user.
     fn fingerprint(&self, key: &Self::Key) -> Option<Fingerprint>;
 
+    /// A user with connections needs its password, if a command prints it, for further connections and requests to cancel.
+    fn keep_password(&self, key: &Self::Key);
+
     /// The password of this user, if it comes from a command.
     fn password_cell(&self, key: &Self::Key) -> Option<Arc<PasswordCell>>;
 

@@ -35,6 +35,17 @@ struct AnyUser {
     thread: Option<usize>,
 }
 
+impl AnyUser {
+    fn want(&mut self, now: Instant) {
+        self.wanted = now;
+        self.cell.forget_old_failure(now);
+        // Whoever asks while it runs waits for this run.
+        if !self.cell.is_running() && !self.cell.is_backing_off(now) {
+            self.wanted_since.get_or_insert(now);
+        }
+    }
+}
+
 impl AnyUserPasswords {
     pub fn new(command: CommandTemplate, database: Option<String>) -> Self {
         Self { command, database, users: Mutex::default() }
@@ -64,11 +75,7 @@ impl AnyUserPasswords {
     pub(crate) fn cell(&self, user: &str) -> Arc<PasswordCell> {
         let (mut users, now) = (self.users(), Instant::now());
         if let Some(known) = users.get_mut(user) {
-            known.wanted = now;
-            known.cell.forget_old_failure(now);
-            if !known.cell.is_backing_off(now) {
-                known.wanted_since.get_or_insert(now);
-            }
+            known.want(now);
             return Arc::clone(&known.cell);
         }
         if users.len() >= MAX_USERS {
@@ -91,13 +98,20 @@ impl AnyUserPasswords {
         cell
     }
 
+    /// The user has connections: its password stays valid, if it is known.
+    pub(crate) fn keep(&self, user: &str) {
+        if let Some(known) = self.users().get_mut(user) {
+            known.want(Instant::now());
+        }
+    }
+
     pub(crate) fn fingerprint(&self, user: &str) -> Fingerprint {
         let known = self.users().get(user).map(|known| known.fingerprint);
         known.unwrap_or_else(|| self.command.for_user(user).fingerprint())
     }
 
     /// The commands to run now on threads with these numbers, at most one on each: of those that are due and whose password
-    /// was wanted since they ran last, the ones that clients have waited for longest. Forgets users whose password has expired,
+    /// was wanted since they ran last, first the ones that clients wait for, for the longest time. Forgets users whose password has expired,
     /// and those that no client has named for a while.
     pub(super) fn take_due(&self, threads: usize, now: Instant) -> Vec<(usize, Arc<PasswordCell>)> {
         let mut users = self.users();
@@ -110,7 +124,7 @@ impl AnyUserPasswords {
         let busy: Vec<usize> = running.filter_map(|known| known.thread).collect();
         let mut wanted: Vec<&mut AnyUser> =
             users.values_mut().filter(|known| known.wanted_since.is_some()).collect();
-        wanted.sort_by_key(|known| known.wanted_since);
+        wanted.sort_by_key(|known| (known.cell.availability(now) == Availability::Ready, known.wanted_since));
         let mut due = Vec::new();
         let mut free = (0..threads).filter(|thread| !busy.contains(thread)).peekable();
         for known in wanted {
@@ -137,7 +151,7 @@ impl AnyUserPasswords {
         for (name, known) in self.users().iter() {
             let cell = Arc::new(known.cell.succeeded_by(newer.command.for_user(name)));
             let AnyUser { fingerprint, wanted, wanted_since, .. } = *known;
-            // The cells of earlier settings do not occupy threads: their results are not used.
+            // Commands of earlier settings that still run delay the next one of their thread.
             let next = AnyUser { cell, fingerprint, wanted, wanted_since, thread: None };
             users.insert(name.clone(), next);
         }

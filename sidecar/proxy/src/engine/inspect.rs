@@ -184,6 +184,10 @@ impl<P: Protocol> Worker<P> {
         let is_named = |key: &P::Key| limits.contains_key(key.user());
         let mut users = self.groups(limits, |key| if is_named(key) { key.user() } else { ANY_USER });
         // The limits of any user do not hold for those.
+        for any in users.iter_mut().filter(|user| user.name == ANY_USER) {
+            // Each of them may have as many.
+            (any.pool_size, any.max_clients) = (None, None);
+        }
         users.retain(|user| limits.get(&user.name).is_some_and(|limit| *limit != GroupLimit::default()));
         users
     }

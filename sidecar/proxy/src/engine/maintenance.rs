@@ -58,7 +58,7 @@ impl<P: Protocol> Worker<P> {
     fn want_passwords(&self) {
         let servers = self.servers.ids().into_iter().filter_map(|id| self.servers.get(id));
         for server in servers.filter(|server| server.password.version > 0) {
-            self.env.protocol.password_cell(&server.key);
+            self.env.protocol.keep_password(&server.key);
         }
     }
 

@@ -103,7 +103,8 @@ impl<P: Protocol> Worker<P> {
         });
         let Some(plan) = plan else {
             let user = self.servers.get(server).map(|server| server.key.user().to_owned());
-            let reason = "there is no password for a request to cancel".to_owned();
+            let reason =
+                "there is none for a request to cancel, or the server has told no key for it".to_owned();
             return self.cancel_failed(&Error::NoPassword { user: user.unwrap_or_default(), reason });
         };
         match self.start_cancel(Requester::TimeLimit(client), server, plan) {

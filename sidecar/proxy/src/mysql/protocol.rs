@@ -311,6 +311,12 @@ impl Protocol for MySql {
         account.or_else(proven).or_else(of_any_user)
     }
 
+    fn keep_password(&self, key: &MySqlKey) {
+        if let Some(passwords) = &self.any_user {
+            passwords.keep(key.user());
+        }
+    }
+
     fn password_cell(&self, key: &MySqlKey) -> Option<Arc<PasswordCell>> {
         match self.accounts.get(key.user()) {
             Some(account) => account.command.clone(),

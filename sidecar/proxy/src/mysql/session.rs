@@ -344,7 +344,9 @@ impl ProtocolSession for ClientSession {
     }
 
     fn can_send_error(&self) -> bool {
-        self.relay.between_answers() && !self.relay.error_was_last()
+        // An error that was the answer to an earlier command does not tell that a later one has none.
+        let is_told = self.relay.error_was_last() && self.relay.departure() == Departure::Now;
+        self.relay.between_answers() && !is_told
     }
 
     fn refuse(&self, refusal: &Refusal, out: &mut Vec<u8>) {

@@ -92,7 +92,7 @@ impl<K: PoolKey, S: WorkerBound, C: WorkerBound> ConnectionPool<K, S, C> {
         let (_, first) = unserved.next()?;
         let Some((_, second)) = unserved.next() else { return Some(first.key.clone()) };
         let rank = |pool: &&KeyPool<K>| {
-            let open = self.groups.user_open(pool.groups);
+            let open = self.groups.user_share(pool.groups);
             (!self.is_servable(pool), open, self.longest_wait(pool))
         };
         let all = [first, second].into_iter().chain(unserved.map(|(_, pool)| pool));
@@ -104,10 +104,10 @@ impl<K: PoolKey, S: WorkerBound, C: WorkerBound> ConnectionPool<K, S, C> {
         if self.groups.waiting_users <= 1 {
             return false;
         }
-        let open = self.groups.user_open(own.groups);
+        let open = self.groups.user_share(own.groups);
         self.unserved_pools().any(|(_, other)| {
             other.groups.user != own.groups.user
-                && self.groups.user_open(other.groups) < open
+                && self.groups.user_share(other.groups) < open
                 && self.is_servable(other)
         })
     }
@@ -141,7 +141,7 @@ impl<K: PoolKey, S: WorkerBound, C: WorkerBound> ConnectionPool<K, S, C> {
             return None;
         }
         let (before, after) = match groups.database(other.groups).filter(|database| database.is_full()) {
-            None => (groups.user_open(own.groups), groups.user_open(other.groups)),
+            None => (groups.user_share(own.groups), groups.user_share(other.groups)),
             Some(database) if database.is_over_limit() => return None,
             Some(_) if other.groups.database != own.groups.database => return None,
             Some(_) => (self.open_in_database(own), self.open_in_database(other)),

@@ -58,7 +58,7 @@ impl Group {
 
     /// Whether one of its connections may be closed for another group.
     pub(super) fn may_give(&self) -> bool {
-        self.open > self.warm
+        self.open.saturating_sub(self.leaving) > self.warm
     }
 }
 
@@ -157,33 +157,21 @@ impl Groups {
     }
 
     pub(super) fn add_eviction(&mut self, from: Membership, to: Membership) {
-        if let Some(user) = self.users.get_mut(from.user) {
-            user.leaving += 1;
-        }
-        if let Some(user) = self.users.get_mut(to.user) {
-            user.coming += 1;
-        }
+        self.each(from, |group| group.leaving += 1);
+        self.each(to, |group| group.coming += 1);
     }
 
     pub(super) fn remove_leaving(&mut self, from: Membership) {
-        if let Some(user) = self.users.get_mut(from.user) {
-            user.leaving = user.leaving.saturating_sub(1);
-        }
+        self.each(from, |group| group.leaving = group.leaving.saturating_sub(1));
     }
 
     pub(super) fn remove_coming(&mut self, to: Membership) {
-        if let Some(user) = self.users.get_mut(to.user) {
-            user.coming = user.coming.saturating_sub(1);
-        }
+        self.each(to, |group| group.coming = group.coming.saturating_sub(1));
     }
 
     /// The user's connections after the evictions that workers have not carried out yet.
     pub(super) fn user_share(&self, of: Membership) -> usize {
         self.users.get(of.user).map_or(0, |user| (user.open + user.coming).saturating_sub(user.leaving))
-    }
-
-    pub(super) fn user_open(&self, of: Membership) -> usize {
-        self.users.get(of.user).map_or(0, |user| user.open)
     }
 
     pub(super) fn user_is_full(&self, of: Membership) -> bool {

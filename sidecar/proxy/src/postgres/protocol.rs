@@ -342,6 +342,12 @@ impl Protocol for Postgres {
         account.or_else(found).or_else(of_any_user)
     }
 
+    fn keep_password(&self, key: &PostgresKey) {
+        if let Some(passwords) = &self.any_user {
+            passwords.keep(key.user());
+        }
+    }
+
     fn password_cell(&self, key: &PostgresKey) -> Option<Arc<PasswordCell>> {
         match self.accounts.get(key.user()) {
             Some(account) => account.command.clone(),

@@ -26,9 +26,11 @@ impl Link {
         let name = format!("toll{port}");
         // A part of the block for tests between networks (RFC 2544).
         let network = format!("198.{}.{}", 18 + port % 2, port / 2 % 250);
+        if !ip(&["link", "add", &name, "type", "veth", "peer", "name", &format!("{name}p")]) {
+            return None;
+        }
         let link = Self { number, name, network };
-        let made = ip(&["link", "add", &link.name, "type", "veth", "peer", "name", &link.peer()]);
-        let made = made && ip(&["addr", "add", &format!("{}/30", link.address()), "dev", &link.name]);
+        let made = ip(&["addr", "add", &format!("{}/30", link.address()), "dev", &link.name]);
         (made && ip(&["link", "set", &link.name, "up"])).then_some(link)
     }
 

@@ -7,7 +7,7 @@ fn passwords(lifetime: Option<Duration>) -> AnyUserPasswords {
     let command = CommandTemplate {
         words: vec![vec![WordPart::Text("echo".to_owned())], vec![WordPart::User]],
         lifetime,
-        time_limit: Duration::from_secs(1),
+        time_limit: Duration::from_mins(1),
         hidden: Vec::new(),
         max_scram_iterations: 4096,
     };

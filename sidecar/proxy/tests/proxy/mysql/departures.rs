@@ -91,8 +91,9 @@ fn lost(fixture: &mut Fixture) {
     "toll".clone_into(&mut proxy.user);
     for end in ENDS {
         let mut raw = proxy.raw_with(USUAL);
-        send(&mut raw, &[query("DO 1"), query("VANISH")].concat(), end);
+        send(&mut raw, &[query("DO 1"), query("FAIL"), query("VANISH")].concat(), end);
         assert_eq!(raw.word()[0], 0, "{end:?}");
+        assert_eq!(raw.word()[..3], [0xff, 0x28, 0x04], "{end:?}");
         // The error number, of a lost connection.
         assert_eq!(raw.word()[..3], [0xff, 0x86, 0x04], "{end:?}");
         assert!(raw.packet().is_err(), "{end:?}: it ends");

@@ -103,6 +103,11 @@ fn serve(mut stream: TcpStream) -> Option<()> {
         let text = String::from_utf8_lossy(payload.get(1..)?).into_owned();
         match payload[0] {
             0x01 => return None,
+            0x03 if text == "FAIL" => {
+                send(&mut stream, |out| {
+                    server::write_payload(out, 1, b"\xff\x28\x04#42000failed").ok().map(drop)
+                })?;
+            }
             // Without an answer.
             0x03 if text == "VANISH" => return stream.shutdown(Shutdown::Both).ok(),
             0x03 if text.starts_with("SELECT @@") => {
