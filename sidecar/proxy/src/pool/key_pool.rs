@@ -15,7 +15,7 @@ const LOCALITY_SCAN: usize = 64;
 pub(super) struct KeyPool<K> {
     pub(super) key: K,
     pub(super) groups: Membership,
-    /// No connection is handed out or opened: see [`pause`].
+    /// No connection is handed out or opened: see [`super::pause`].
     pub(super) is_paused: bool,
     /// The most recently used one is used next; the others grow old and are closed.
     pub(super) idle: Connections,
