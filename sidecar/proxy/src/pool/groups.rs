@@ -10,7 +10,7 @@ pub(super) struct Group {
     /// Keys that belong to it.
     keys: usize,
     pub(super) open: usize,
-    /// Those that are to be closed for other keys, and those that are opened when connections of other keys are closed.
+    /// Evictions that workers have not carried out yet: of its connections, and for its clients.
     leaving: usize,
     coming: usize,
     pub(super) waiting: usize,

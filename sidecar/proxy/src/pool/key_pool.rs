@@ -124,7 +124,7 @@ impl<K> KeyPool<K> {
         all.into_iter().find_map(|list| list.take_oldest(lists, thread, until))
     }
 
-    /// Returns whether it was one that is to be closed for other keys.
+    /// Returns whether its eviction was on the way.
     pub(super) fn remove<S: WorkerBound>(&mut self, lists: &mut ConnectionLists<S>, server: S) -> bool {
         let all = [&mut self.idle, &mut self.kept, &mut self.orphaned, &mut self.reserved];
         !all.into_iter().any(|list| list.remove(lists, server)) && self.leaving.remove(lists, server)

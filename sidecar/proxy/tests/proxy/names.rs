@@ -115,7 +115,7 @@ impl Names {
     }
 }
 
-/// Two addresses of the same port, each of which leads to the server, and a proxy that reads the name from its own file.
+/// Two addresses with the same port that both lead to the server, and a proxy with a hosts file of its own.
 struct Named {
     names: Names,
     forwarders: [Forwarder; 2],

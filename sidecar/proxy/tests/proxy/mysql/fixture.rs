@@ -146,9 +146,13 @@ impl Fixture {
         self.proxy_to(&url, password, arguments)
     }
 
-    pub(crate) fn proxy_to(&mut self, url: &str, password: Vec<u8>, arguments: &[&str]) -> Proxy {
+    fn new_socket(&mut self) -> PathBuf {
         self.proxies += 1;
-        let socket = self.directory.path().join(format!("p{}", self.proxies)).join("mysqld.sock");
+        self.directory.path().join(format!("p{}", self.proxies)).join("mysqld.sock")
+    }
+
+    pub(crate) fn proxy_to(&mut self, url: &str, password: Vec<u8>, arguments: &[&str]) -> Proxy {
+        let socket = self.new_socket();
         self.proxy_at(&format!("unix:{}", socket.display()), url, password, socket, arguments)
     }
 
@@ -166,8 +170,7 @@ impl Fixture {
 
     /// The same for a program that is started in another way.
     pub(crate) fn proxy_in(&mut self, program: Command, url: &str, arguments: &[&str]) -> Proxy {
-        self.proxies += 1;
-        let socket = self.directory.path().join(format!("p{}", self.proxies)).join("mysqld.sock");
+        let socket = self.new_socket();
         let listen = format!("unix:{}", socket.display());
         self.proxy_by(program, &listen, url, self.password(), socket, arguments)
     }
