@@ -154,6 +154,11 @@ impl Connecting {
         &mut self.channel
     }
 
+    /// Whether the peer's machine has accepted the connection.
+    pub fn is_accepted(&self) -> bool {
+        self.stage != ConnectStage::TcpConnect
+    }
+
     /// The phases so far, which show where a failed connect spent its time.
     pub fn phases(&self) -> &PhaseTimes {
         self.stopwatch.times()

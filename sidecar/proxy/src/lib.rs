@@ -79,6 +79,7 @@ mod http;
 mod import;
 mod inheritance;
 mod log;
+mod login_hosts;
 mod login_names;
 mod look_up;
 mod metrics;

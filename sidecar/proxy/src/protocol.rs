@@ -6,7 +6,6 @@ use std::hash::Hash;
 use std::sync::Arc;
 
 use ciphertoll_net as net;
-use ciphertoll_net::tls::Context;
 use ciphertoll_wire::Response;
 pub use ciphertoll_wire::relay::SessionProgress;
 use ciphertoll_wire::relay::{Departure, RoleDoubt};
@@ -21,6 +20,7 @@ use crate::fingerprint::Fingerprint;
 use crate::group_limits::GroupKind;
 use crate::hosts::ServerRole;
 use crate::log::Log;
+use crate::login_hosts::LoginHosts;
 use crate::look_up::LookUp;
 use crate::refusal::Refusal;
 pub(crate) use crate::settings::{Pooling, ResetPolicy};
@@ -64,7 +64,7 @@ pub trait Protocol: Clone + Send + 'static {
     fn from_settings(settings: &Settings) -> Result<Self, StartError>;
 
     /// Sets how connections are opened outside of the engine.
-    fn connect_by(&mut self, _: Option<&Context>, _: Log) {}
+    fn connect_by(&mut self, _: impl FnOnce() -> LoginHosts, _: Log) {}
 
     /// Replaces users, passwords and authentication rules. Running sessions are not affected.
     fn reload(&mut self, newer: Self);

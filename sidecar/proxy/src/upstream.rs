@@ -14,6 +14,7 @@ use openssl::asn1::Asn1Time;
 use openssl::x509::X509;
 
 use crate::fingerprint::{Fingerprint, FingerprintBuilder};
+use crate::login_hosts::LoginHost;
 use crate::protocol::ConnectPlan;
 use crate::resolver::Resolver;
 use crate::settings::UpstreamTlsLibrary;
@@ -43,6 +44,7 @@ pub struct CertificateExpiry {
 #[derive(Clone)]
 struct UpstreamHost {
     context: Option<Context>,
+    named: ServerAddress,
     addresses: Addresses,
 }
 
@@ -88,7 +90,7 @@ impl Upstream {
                     Err(_) => Addresses::Resolved(Resolver::look_up(host, *port)),
                 },
             };
-            Ok(UpstreamHost { context, addresses })
+            Ok(UpstreamHost { context, named: address.clone(), addresses })
         };
         let first = host(&url.address)?;
         let further = url.further.iter().map(host).collect::<Result<_, Error>>()?;
@@ -102,6 +104,11 @@ impl Upstream {
         Self { silence: Some(limit).filter(|limit| !limit.is_zero()), ..self }
     }
 
+    /// `None`: as the kernel decides.
+    pub(crate) fn silence(&self) -> Option<Duration> {
+        self.silence
+    }
+
     /// How often names are resolved again.
     #[must_use]
     pub(crate) fn with_dns_time(mut self, interval: Duration) -> Self {
@@ -111,9 +118,19 @@ impl Upstream {
         self
     }
 
-    /// The TLS settings; `None` without TLS.
-    pub(crate) fn context(&self) -> Option<&Context> {
-        self.first.context.as_ref()
+    /// The hosts for logins outside of the pool.
+    pub(crate) fn login_hosts(&self) -> Vec<LoginHost> {
+        let hosts = std::iter::once(&self.first).chain(&self.further);
+        let login_host = |host: &UpstreamHost| LoginHost {
+            address: match &host.named {
+                ServerAddress::Socket(path) => Address::Unix(path.clone()),
+                ServerAddress::Host { host, port } => {
+                    Address::Host { name: host.clone(), port: *port, family: None }
+                }
+            },
+            context: host.context.clone(),
+        };
+        hosts.map(login_host).collect()
     }
 
     pub fn open(&mut self, plan: ConnectPlan) -> Result<Connecting, Error> {

@@ -28,17 +28,11 @@ impl Config {
             (Some(_), UnknownUsers::AuthQuery(_)) => return Err(ConfigError::AnyUserTwice("auth-user")),
             (Some(_), _) => return Err(ConfigError::AnyUserTwice("pass-through-auth")),
         };
-        // None of these asks a server for its role before it uses it.
-        let needs_one_host = match &unknown_users {
-            _ if replication == ReplicationAccess::Allowed => Some("replication"),
-            UnknownUsers::AuthQuery(_) => Some("auth-user"),
-            UnknownUsers::PassThrough => Some("pass-through-auth"),
-            UnknownUsers::Command(_) | UnknownUsers::Refused => None,
-        };
-        match needs_one_host {
-            Some(setting) if server.is_watched() => Err(ConfigError::NeedsOneHost(setting)),
-            _ => Ok(ClientAccess { replication, unknown_users }),
+        // A server cannot be asked for its role on these connections.
+        if replication == ReplicationAccess::Allowed && server.is_watched() {
+            return Err(ConfigError::NeedsOneHost("replication"));
         }
+        Ok(ClientAccess { replication, unknown_users })
     }
 
     fn any_user(&self, server: &ServerUrl) -> Result<Option<Arc<AnyUserPasswords>>, ConfigError> {

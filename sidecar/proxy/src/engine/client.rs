@@ -1,7 +1,7 @@
 //! A client: its handshake, its wait for a connection, its end. A transition does what concerns only this client, and
 //! returns what the worker must do.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use ciphertoll_net::{Accepted, Channel, Peer, Readiness, Received, Sent};
 
@@ -17,6 +17,7 @@ use crate::protocol::{
     ProtocolRequest,
 };
 use crate::refusal::Refusal;
+use crate::settings::Limits;
 use crate::slab::Id;
 
 pub(super) const CANNOT_BE_WATCHED: &str = "cannot be watched";
@@ -29,6 +30,8 @@ pub(super) struct Client<P: Protocol> {
     pub(super) stage: ClientStage<P>,
     /// When it began to wait for what its stage says.
     pub(super) since: Instant,
+    /// Whether another thread looks up what its handshake needs.
+    is_looked_up: bool,
     pub(super) flow: Flow,
     /// `None` before the login is complete.
     pub(super) cancel_token: Option<CancelToken>,
@@ -119,6 +122,7 @@ impl<P: Protocol> Client<P> {
             channel,
             stage,
             since: origin.connected,
+            is_looked_up: false,
             flow: Flow::default(),
             cancel_token: None,
             last_server: None,
@@ -497,11 +501,21 @@ impl<P: Protocol> Client<P> {
         env.operations.counted_wait(key.database(), self.since, env.now) >= env.limits.queue
     }
 
+    /// A look-up may wait for a host.
+    fn login_time(&self, limits: &Limits) -> Duration {
+        if self.is_looked_up { limits.login.saturating_add(limits.queue) } else { limits.login }
+    }
+
+    /// Another thread looks up what its handshake needs, or has done so. Its own time begins again.
+    pub(super) fn looked_up(&mut self, is_looked_up: bool, now: Instant) {
+        (self.is_looked_up, self.since) = (is_looked_up, now);
+    }
+
     /// What a client does that has waited for too long.
     pub(super) fn tick(&self, env: &Environment<P>) -> ClientStep<P> {
         let (waited, limits) = (env.now.duration_since(self.since), &env.limits);
         match &self.stage {
-            ClientStage::Handshake(_) | ClientStage::TlsHandshake(_) if waited >= limits.login => {
+            ClientStage::Handshake(_) | ClientStage::TlsHandshake(_) if waited >= self.login_time(limits) => {
                 ClientStep::Close("did not log in in time")
             }
             ClientStage::Queued { key, .. }

@@ -16,6 +16,7 @@ use crate::console_link::ConsoleLink;
 use crate::console_rules::ConsoleRules;
 use crate::hosts::SharedHosts;
 use crate::log::Log;
+use crate::login_hosts::LoginHosts;
 use crate::metrics::Metrics;
 use crate::notify::Notifier;
 use crate::operations::Operations;
@@ -82,6 +83,13 @@ pub(super) struct Drain {
 impl<P: Protocol> Environment<P> {
     pub(super) fn metrics(&self) -> &Metrics {
         &self.services.metrics
+    }
+
+    /// Look-ups of users on other threads connect as the pool does.
+    pub(super) fn connect_look_ups(&mut self) {
+        let Self { protocol, upstream, hosts, limits, server, log, .. } = self;
+        let hosts = || LoginHosts::new(server.clone(), upstream.login_hosts(), hosts.as_ref(), limits);
+        protocol.connect_by(hosts, *log);
     }
 
     /// Whether the proxy ends when its last client has left.

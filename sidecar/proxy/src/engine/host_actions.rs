@@ -3,10 +3,11 @@
 
 use std::collections::hash_map::RandomState;
 use std::hash::{BuildHasher, Hasher};
+use std::io;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use ciphertoll_net::{Error, Fault, WatchedEvents};
+use ciphertoll_net::{Error, WatchedEvents};
 use ciphertoll_wire::relay::Departure;
 
 use super::agenda::SEARCH_TICK;
@@ -19,15 +20,12 @@ use super::shared_state::Discovery;
 use super::worker::Worker;
 use crate::hosts::{HostSummary, News, RoleKind, ServerRole, SharedHosts, TargetSession, Verdict};
 use crate::log::Level;
+use crate::login_hosts::is_final;
 use crate::protocol::{PoolKey, Protocol, ProtocolSession};
 use crate::refusal::Refusal;
 use crate::slab::Id;
 use crate::status::HostStatus;
 
-/// SQL states of a server that starts, shuts down or has crashed.
-const PASSING: [&[u8; 5]; 3] = [b"57P01", b"57P02", b"57P03"];
-/// The same for MySQL: `ER_SERVER_SHUTDOWN`, and a member without a cluster.
-const PASSING_NUMBERS: [u16; 2] = [1053, 1047];
 /// After this time, a connect that is not answered is given up if another host can be used.
 const ANSWER_TIME: Duration = Duration::from_secs(1);
 const LOST_ADDRESS: &str = "its address was removed from the name of its host";
@@ -82,7 +80,7 @@ impl<P: Protocol> Worker<P> {
         let (mut connecting, at) = self.env.upstream.open_at(host, plan)?;
         self.env.register(connecting.channel(), TokenKind::Server, id.index, WatchedEvents::Both)?;
         if let Some(link) = &mut server.link {
-            link.at = Some(at);
+            (link.at, link.dialed) = (Some(at), self.env.now);
         }
         server.start_connect(connecting, &self.env);
         Ok(())
@@ -378,6 +376,17 @@ impl<P: Protocol> Worker<P> {
             && link.host.is_some_and(|host| hosts.with(|all| !all.is_usable(host) && !all.is_searching()))
     }
 
+    /// Whether the host's machine has not accepted a connect in time. The kernel would give it up when it sends the second
+    /// packet, a second after the first one, at the earliest.
+    fn is_not_accepted(&self, id: Id) -> bool {
+        let Some(limit) = self.env.upstream.silence() else { return false };
+        let Some((server, link)) = self.servers.get(id).zip(self.link(id)) else { return false };
+        let ServerStage::Connecting { connecting: Some(connecting), .. } = &server.stage else {
+            return false;
+        };
+        !connecting.is_accepted() && self.env.now.duration_since(link.dialed) >= limit
+    }
+
     /// Ends the session of a client on a server whose successor has taken its role: its writes would be lost.
     fn cut_session(&mut self, client: Id, server: Id) {
         if let Some(backend) = self.servers.open(server) {
@@ -414,6 +423,10 @@ impl<P: Protocol> Worker<P> {
                     searching = Some(server.key.clone());
                     self.seek(id);
                 }
+            } else if self.is_not_accepted(id) {
+                let key = server.key.clone();
+                let source = io::ErrorKind::TimedOut.into();
+                self.connect_failed(&key, Some(id), &Error::Socket { doing: "cannot connect", source });
             } else if self.waits_for_another(&hosts, id) && self.has_waited(id) {
                 self.try_another(id);
             } else if let Some(client) = self.client_to_move(&hosts, id) {
@@ -563,24 +576,6 @@ impl<P: Protocol> Worker<P> {
 }
 
 const NOT_ASKED: ServerRole = ServerRole { kind: RoleKind::NotAsked, timeline: None };
-
-/// Whether another host would not help or must not be asked: like libpq, do not send a refused password to
-/// other hosts.
-fn is_final(error: &Error) -> bool {
-    // MySQL counts these among the connection failures. The host works.
-    if error.is_too_many_connections() {
-        return true;
-    }
-    if let Error::Protocol(said) = error
-        && let Some(refusal) = Refusal::from_server(said)
-    {
-        let is_passing = PASSING.contains(&&refusal.sqlstate)
-            || refusal.sqlstate.starts_with(b"08")
-            || refusal.number.is_some_and(|number| PASSING_NUMBERS.contains(&number));
-        return !is_passing;
-    }
-    matches!(error.fault(), Fault::Host | Fault::Caller)
-}
 
 /// For the order of hosts: each process draws another sequence.
 fn random_number() -> usize {

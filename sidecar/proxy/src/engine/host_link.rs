@@ -20,6 +20,8 @@ pub(super) struct HostLink {
     pub(super) purpose: LinkPurpose,
     /// When the search for a host began.
     pub(super) since: Instant,
+    /// When the last connect began.
+    pub(super) dialed: Instant,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -39,7 +41,7 @@ pub(super) enum LinkPurpose {
 impl HostLink {
     pub(super) fn searching(purpose: LinkPurpose, since: Instant) -> Self {
         let phase = LinkPhase::Opening;
-        Self { host: None, epoch: 0, asked: None, at: None, phase, purpose, since }
+        Self { host: None, epoch: 0, asked: None, at: None, phase, purpose, since, dialed: since }
     }
 
     /// Whether the host must confirm its role on this connection before a client gets it.

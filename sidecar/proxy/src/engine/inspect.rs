@@ -86,6 +86,7 @@ impl<P: Protocol> Worker<P> {
         self.recount_clients();
         self.env.log = log;
         self.env.version = version;
+        self.env.connect_look_ups();
         for id in self.servers.ids() {
             if let Some(server) = self.servers.get_mut(id) {
                 server.check_settings(&self.env);

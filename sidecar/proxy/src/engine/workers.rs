@@ -115,6 +115,7 @@ impl<P: Protocol> Workers<P> {
             let parts = (reactor, Acceptor::new(listeners), tokens);
             let mut worker = Worker::new(parts, shared, pool, prepared, settings, services);
             worker.env.hosts.clone_from(&hosts);
+            worker.env.connect_look_ups();
             workers.push(worker);
         }
         let mut first = workers.remove(0);

@@ -290,6 +290,21 @@ impl Hosts {
         Some(found)
     }
 
+    /// Hosts for a login outside of the pool: those with the role, the current one first. If none is known to have it, those
+    /// that may have it.
+    pub(crate) fn login_candidates(&self) -> Vec<usize> {
+        let with = |fits: &dyn Fn(Standing) -> bool| -> Vec<usize> {
+            let others = (0..self.all.len()).filter(|at| Some(*at) != self.current);
+            self.current.into_iter().chain(others).filter(|at| fits(self.all[*at].standing)).collect()
+        };
+        let usable = with(&|standing| standing == Standing::Usable);
+        if usable.is_empty() {
+            with(&|standing| matches!(standing, Standing::Unknown | Standing::Doubtful))
+        } else {
+            usable
+        }
+    }
+
     /// A server has said what its role is. `epoch` is that of the host when it was asked.
     pub(crate) fn confirm(
         &mut self,

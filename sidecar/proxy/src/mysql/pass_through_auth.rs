@@ -7,9 +7,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
-use ciphertoll_net::blocking::Client;
-use ciphertoll_net::tls::Context;
-use ciphertoll_net::{Address, ContextSource, Dialer, Error, Transport};
+use ciphertoll_net::Error;
 use ciphertoll_wire::Secret;
 use ciphertoll_wire::mysql::auth::native_password::NONCE_BYTES;
 use ciphertoll_wire::mysql::{self, MySqlLogin, MySqlTlsMode, Plugin};
@@ -19,6 +17,7 @@ use foldhash::HashMap;
 use super::credential_store::StoredCredentials;
 use crate::fingerprint::{Fingerprint, FingerprintBuilder};
 use crate::log::{Level, Log};
+use crate::login_hosts::{HostLogin, LoginHosts};
 use crate::look_up::{LookUp, Report};
 use crate::on_demand::OnDemandThread;
 use crate::refusal::Refusal;
@@ -32,8 +31,6 @@ const MAX_USERS: usize = 10_000;
 /// Clients that wait for an answer. Further ones are refused.
 const MAX_WAITING: usize = 4096;
 const THREADS: usize = 2;
-/// Of a login, with its connect.
-const TIME_LIMIT: Duration = Duration::from_secs(5);
 
 /// Clones share everything.
 #[derive(Clone)]
@@ -47,10 +44,10 @@ pub(super) struct PassThroughAuth {
 struct AskedServer {
     /// Their passwords are in the settings.
     configured: HashSet<String>,
-    address: Address,
     encryption: MySqlTlsMode,
     transport: mysql::Transport,
-    way: OnceLock<(Option<Context>, Log)>,
+    /// Set once the workers know the hosts.
+    way: OnceLock<(LoginHosts, Log)>,
     waiting: AtomicUsize,
 }
 
@@ -62,6 +59,7 @@ struct PasswordQuestion {
     answer: Arc<OnceLock<ServerAnswer>>,
     /// `None` when it is answered.
     report: Option<Report>,
+    asked: Instant,
 }
 
 /// What the server says of a password.
@@ -90,12 +88,9 @@ impl PassThroughAuth {
         if settings.access.unknown_users != UnknownUsers::PassThrough {
             return None;
         }
-        let (address, transport) = match &settings.server.address {
-            ServerAddress::Socket(path) => (Address::Unix(path.clone()), mysql::Transport::UnixSocket),
-            ServerAddress::Host { host, port } => {
-                let address = Address::Host { name: host.clone(), port: *port, family: None };
-                (address, mysql::Transport::Tcp)
-            }
+        let transport = match &settings.server.address {
+            ServerAddress::Socket(_) => mysql::Transport::UnixSocket,
+            ServerAddress::Host { .. } => mysql::Transport::Tcp,
         };
         let encryption = match settings.server.encryption {
             UpstreamEncryption::None => MySqlTlsMode::Plain,
@@ -103,7 +98,7 @@ impl PassThroughAuth {
         };
         let configured = settings.users.iter().map(|user| user.name.clone()).collect();
         let (way, waiting) = (OnceLock::new(), AtomicUsize::new(0));
-        let server = Arc::new(AskedServer { configured, address, encryption, transport, way, waiting });
+        let server = Arc::new(AskedServer { configured, encryption, transport, way, waiting });
         let threads = [(); THREADS].map(|()| {
             let server = Arc::clone(&server);
             OnDemandThread::new("pass-through", move |question: PasswordQuestion| {
@@ -125,8 +120,8 @@ impl PassThroughAuth {
     }
 
     /// Sets how the server is reached.
-    pub(super) fn connect_by(&self, tls: Option<Context>, log: Log) {
-        let _ = self.server.way.set((tls, log));
+    pub(super) fn connect_by(&self, hosts: LoginHosts, log: Log) {
+        let _ = self.server.way.set((hosts, log));
     }
 
     /// Whether the settings have the password of this user.
@@ -149,7 +144,8 @@ impl PassThroughAuth {
         let (own, user, answer) = (self.clone(), user.to_owned(), Arc::clone(answer));
         let proven = self.proven.clone();
         LookUp::new(move |report| {
-            own.ask(PasswordQuestion { user, password, plugin, proven, answer, report: Some(report) });
+            let (report, asked) = (Some(report), Instant::now());
+            own.ask(PasswordQuestion { user, password, plugin, proven, answer, report, asked });
         })
     }
 
@@ -175,9 +171,9 @@ impl AskedServer {
             return question.finish(ServerAnswer::Right, "cached");
         }
         match self.log_in(&question) {
-            Ok(client) => {
+            Ok(login) => {
                 // The server notices the end in any case.
-                let _ = client.close();
+                let _ = login.client.close();
                 proven.add(&question.user, &question.password);
                 question.finish(ServerAnswer::Right, "found");
             }
@@ -206,20 +202,15 @@ impl AskedServer {
         }
     }
 
-    fn log_in(&self, question: &PasswordQuestion) -> Result<Client, Error> {
-        let (tls, _) = self.way.get().cloned().unzip();
+    fn log_in(&self, question: &PasswordQuestion) -> Result<HostLogin, Error> {
+        let (hosts, _) = self.way.get().ok_or(Error::Closed)?;
         let login = MySqlLogin {
             encryption: self.encryption,
             transport: self.transport,
             plugin: question.plugin,
             ..MySqlLogin::new(question.user.clone(), question.password.clone())
         };
-        Client::dial(&Dialer {
-            address: self.address.clone(),
-            login: Login::MySql(Arc::new(login)),
-            tls: tls.flatten().map(ContextSource::Shared),
-            transport: Transport::Blocking(TIME_LIMIT),
-        })
+        hosts.log_in(&Login::MySql(Arc::new(login)), question.asked)
     }
 
     fn report(&self, level: Level, event: &str, reason: &str) {

@@ -3,7 +3,6 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use ciphertoll_net::tls::Context;
 use ciphertoll_wire::mysql::command::{encode_query, encode_quit};
 use ciphertoll_wire::mysql::greeting_template::GreetingTemplate;
 use ciphertoll_wire::mysql::relay::{Diagnostics, InternalCommand, OpenState, ReportedRole, ResetOutcome};
@@ -30,6 +29,7 @@ use crate::fingerprint::Fingerprint;
 use crate::group_limits::GroupKind;
 use crate::hosts::{RoleKind, ServerRole};
 use crate::log::Log;
+use crate::login_hosts::LoginHosts;
 use crate::login_names::LoginNames;
 use crate::protocol::{
     AcquiredState, CancelBy, CancelPlan, CancelToken, CommandOutcome, ConnectPlan, PoolKey, Pooling,
@@ -206,9 +206,9 @@ impl Protocol for MySql {
         })
     }
 
-    fn connect_by(&mut self, tls: Option<&Context>, log: Log) {
+    fn connect_by(&mut self, hosts: impl FnOnce() -> LoginHosts, log: Log) {
         if let Some(pass_through) = &self.pass_through {
-            pass_through.connect_by(tls.cloned(), log);
+            pass_through.connect_by(hosts(), log);
         }
     }
 

@@ -8,9 +8,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use ciphertoll_net::blocking::Client;
-use ciphertoll_net::tls::Context;
-use ciphertoll_net::{Address, ContextSource, Dialer, Error, Transport};
+use ciphertoll_net::Error;
 use ciphertoll_wire::postgres::{self, ChannelBinding, PostgresLogin, PostgresTlsMode, Severity};
 use ciphertoll_wire::scram::Verifier;
 use ciphertoll_wire::session::{self, Login, Row};
@@ -20,9 +18,10 @@ use openssl::error::ErrorStack;
 use openssl::sha::Sha256;
 
 use crate::log::{Level, Log};
+use crate::login_hosts::{HostLogin, LoginHosts};
 use crate::look_up::{LookUp, Report};
 use crate::settings::{AuthQuery, Settings, UnknownUsers};
-use crate::url::{ServerAddress, UpstreamEncryption};
+use crate::url::UpstreamEncryption;
 
 /// How long an answer is used. A changed secret takes effect at the latest after this time.
 const CACHE_TIME: Duration = Duration::from_secs(10);
@@ -32,8 +31,6 @@ const MIN_CACHE_TIME: Duration = Duration::from_secs(1);
 const MAX_CACHED: usize = 4096;
 /// Clients that wait for an answer. Further ones are refused.
 const MAX_WAITING: usize = 4096;
-/// Of a connect, and of each query.
-const TIME_LIMIT: Duration = Duration::from_secs(5);
 /// How long the connection is kept for the next query.
 const IDLE_TIME: Duration = Duration::from_secs(2);
 /// After a failure, clients are refused for this long without another attempt.
@@ -49,10 +46,9 @@ const USUAL_ITERATIONS: u32 = 4096;
 const SALT_BYTES: usize = 16;
 const KEY_BYTES: usize = 32;
 
-/// Which login asks, where and what.
+/// Which login asks, and what.
 pub(super) struct SecretQuery {
     login: Arc<PostgresLogin>,
-    address: Address,
     query: String,
 }
 
@@ -76,13 +72,7 @@ impl SecretQuery {
             channel_binding,
             startup: given.into(),
         });
-        let address = match &settings.server.address {
-            ServerAddress::Socket(path) => Address::Unix(path.clone()),
-            ServerAddress::Host { host, port } => {
-                Address::Host { name: host.clone(), port: *port, family: None }
-            }
-        };
-        Some(Self { login, address, query: query.clone() })
+        Some(Self { login, query: query.clone() })
     }
 }
 
@@ -100,7 +90,7 @@ pub(super) struct CredentialLookup {
     /// Their passwords are in the settings.
     configured: HashSet<String>,
     /// How the server is reached, once that is known.
-    way: OnceLock<(Option<Context>, Log)>,
+    way: OnceLock<(LoginHosts, Log)>,
     /// Makes the salts of users that do not exist.
     salt_key: [u8; KEY_BYTES],
     state: Mutex<LookUpState>,
@@ -121,6 +111,7 @@ struct Waiting {
     user: String,
     answer: Arc<OnceLock<Found>>,
     report: Report,
+    asked: Instant,
 }
 
 impl CredentialLookup {
@@ -131,8 +122,8 @@ impl CredentialLookup {
     }
 
     /// Sets how the server is reached.
-    pub(super) fn connect_by(&self, tls: Option<Context>, log: Log) {
-        let _ = self.way.set((tls, log));
+    pub(super) fn connect_by(&self, hosts: LoginHosts, log: Log) {
+        let _ = self.way.set((hosts, log));
     }
 
     /// Whether the settings have the password of this user.
@@ -159,7 +150,9 @@ impl CredentialLookup {
     /// The query for this user; `answer` is set when it is done.
     pub(super) fn look_up(self: &Arc<Self>, user: &str, answer: &Arc<OnceLock<Found>>) -> LookUp {
         let (lookup, user, answer) = (Arc::clone(self), user.to_owned(), Arc::clone(answer));
-        LookUp::new(move |report| lookup.enqueue(Waiting { user, answer, report }))
+        LookUp::new(move |report| {
+            lookup.enqueue(Waiting { user, answer, report, asked: Instant::now() });
+        })
     }
 
     fn enqueue(self: Arc<Self>, waiting: Waiting) {
@@ -197,12 +190,12 @@ impl CredentialLookup {
                 // Its client has left.
                 continue;
             }
-            let (found, outcome) = self.answer(&waiting.user, &mut connection);
+            let (found, outcome) = self.answer(&waiting, &mut connection);
             waiting.finish(found, outcome);
         }
         if let Some(connection) = connection {
             // The server notices the end in any case.
-            let _ = Client::close(connection);
+            let _ = connection.client.close();
         }
     }
 
@@ -224,8 +217,8 @@ impl CredentialLookup {
         }
     }
 
-    fn answer(&self, user: &str, connection: &mut Option<Client>) -> (Found, &'static str) {
-        let now = Instant::now();
+    fn answer(&self, waiting: &Waiting, connection: &mut Option<HostLogin>) -> (Found, &'static str) {
+        let (user, now) = (waiting.user.as_str(), Instant::now());
         let state = self.state();
         // Another client of this user may have waited before this one.
         if let Some(found) = state.known(user, now) {
@@ -236,7 +229,7 @@ impl CredentialLookup {
         }
         let mock_iterations = state.iterations.unwrap_or(USUAL_ITERATIONS);
         drop(state);
-        let secret = self.secret(user, connection).and_then(|secret| {
+        let secret = self.secret(waiting, connection).and_then(|secret| {
             let outcome = if secret.is_some() { "found" } else { "unknown" };
             let verifier = secret.map_or_else(|| self.mock(user, mock_iterations), Ok)?;
             Ok((verifier, outcome))
@@ -269,8 +262,13 @@ impl CredentialLookup {
     }
 
     /// The user's secret; `None` if there is none that can be used.
-    fn secret(&self, user: &str, connection: &mut Option<Client>) -> Result<Option<Verifier>, LookUpFailure> {
-        let rows = self.rows(user, connection).map_err(|error| LookUpFailure {
+    fn secret(
+        &self,
+        waiting: &Waiting,
+        connection: &mut Option<HostLogin>,
+    ) -> Result<Option<Verifier>, LookUpFailure> {
+        let user = waiting.user.as_str();
+        let rows = self.rows(waiting, connection).map_err(|error| LookUpFailure {
             reason: error.to_string(),
             is_of_connection: !is_servers(&error),
         })?;
@@ -301,22 +299,20 @@ impl CredentialLookup {
     }
 
     /// The rows of the query, over the connection of an earlier one if the server has not ended it.
-    fn rows(&self, user: &str, connection: &mut Option<Client>) -> Result<Vec<Row>, Error> {
+    fn rows(&self, waiting: &Waiting, connection: &mut Option<HostLogin>) -> Result<Vec<Row>, Error> {
+        let (hosts, _) = self.way.get().ok_or(Error::Closed)?;
+        let parameters = [waiting.user.as_str()];
+        if let Some(open) = connection.take_if(|open| !hosts.may_use(open)) {
+            let _ = open.client.close();
+        }
         if let Some(open) = connection {
-            match open.query_with(&self.question.query, &[user]) {
+            match open.client.query_with(&self.question.query, &parameters) {
                 Err(error) if !is_servers(&error) => *connection = None,
                 rows => return rows,
             }
         }
-        let (tls, _) = self.way.get().cloned().unzip();
-        let mut open = Client::dial(&Dialer {
-            address: self.question.address.clone(),
-            login: Login::Postgres(Arc::clone(&self.question.login)),
-            tls: tls.flatten().map(ContextSource::Shared),
-            transport: Transport::Blocking(TIME_LIMIT),
-        })?;
-        open.limit_calls(TIME_LIMIT)?;
-        let rows = open.query_with(&self.question.query, &[user]);
+        let mut open = hosts.log_in(&Login::Postgres(Arc::clone(&self.question.login)), waiting.asked)?;
+        let rows = open.client.query_with(&self.question.query, &parameters);
         *connection = Some(open);
         rows
     }

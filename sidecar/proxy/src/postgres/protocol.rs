@@ -3,7 +3,6 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use ciphertoll_net::tls::Context;
 use ciphertoll_wire::postgres::command::encode_terminate;
 use ciphertoll_wire::postgres::relay::{InternalCommand, NewTransactions, Recovery, ReportedRole, TimeLimit};
 use ciphertoll_wire::postgres::sql::Remains;
@@ -32,6 +31,7 @@ use crate::fingerprint::Fingerprint;
 use crate::group_limits::GroupKind;
 use crate::hosts::{RoleKind, ServerRole};
 use crate::log::Log;
+use crate::login_hosts::LoginHosts;
 use crate::protocol::{
     AcquiredState, CancelBy, CancelPlan, CancelToken, CommandOutcome, ConnectPlan, PoolKey, Pooling,
     Protocol, ProtocolCommand, ResetNeed, ResetPolicy, SessionResult, StartFailed, remember,
@@ -218,9 +218,9 @@ impl Protocol for Postgres {
         })
     }
 
-    fn connect_by(&mut self, tls: Option<&Context>, log: Log) {
+    fn connect_by(&mut self, hosts: impl FnOnce() -> LoginHosts, log: Log) {
         if let Some(lookup) = &self.lookup {
-            lookup.connect_by(tls.cloned(), log);
+            lookup.connect_by(hosts(), log);
         }
     }
 

@@ -3,22 +3,25 @@
 use std::fs;
 use std::path::Path;
 use std::process::Output;
+use std::thread;
 
 use nix::sys::signal::Signal;
 use tempfile::TempDir;
 
 use crate::Case;
 use crate::cases::one;
+use crate::cluster::Cluster;
 use crate::fixture::{Fixture, Proxy, RawClient};
 use crate::operations::{admin_of, await_that, samples, settings, write_secret};
 
-pub(crate) const CASES: [Case; 7] = [
+pub(crate) const CASES: [Case; 8] = [
     ("users whom the settings do not name log in with the password that the server has", found),
     ("a role that is no superuser asks by the documented function", documented),
     ("users without a usable password are refused as with a wrong one", unusable),
     ("no search_path reaches the query for secrets", search_path),
     ("a password that was changed on the server is noticed", changed),
     ("a failing query for secrets refuses only the clients that it is for", failing),
+    ("the host that has the role is asked for secrets, and users wait while there is none", moved),
     ("users are refused again once the settings name nobody to ask for them", reloaded),
 ];
 
@@ -237,6 +240,41 @@ fn failing(fixture: &mut Fixture) {
         assert!(line.contains(reason), "{line}");
         assert_eq!(proxy.sql(&["SELECT 1"]), "1", "a user of the settings");
     }
+}
+
+fn moved(fixture: &mut Fixture) {
+    let cluster = Cluster::start(fixture, 1);
+    let [old, new] = &cluster.nodes[..] else { panic!("two servers") };
+    old.execute("SET password_encryption = 'scram-sha-256'");
+    for user in ["found", "late"] {
+        old.execute(&format!("CREATE ROLE {user} LOGIN PASSWORD '{PASSWORD}'"));
+    }
+    let (_directory, file) = settings(&format!("auth-user = \"{}\"\n", old.user()));
+    let url = cluster.url("&target_session_attrs=read-write");
+    let proxy = fixture.proxy_to(&url, &["--config", &file, "--health-time", "1s"]);
+    let port = |user: &str, password: &str| {
+        let mut psql = proxy.psql(&["-c", "SELECT inet_server_port()"]);
+        let output = psql.args(["-U", user]).env("PGPASSWORD", password).output().expect("psql runs");
+        let number = String::from_utf8_lossy(&output.stdout).trim().parse::<u16>();
+        number.map_err(|_| String::from_utf8_lossy(&output.stderr).into_owned())
+    };
+    assert_eq!(port("found", PASSWORD), Ok(old.port));
+    old.kill();
+    thread::scope(|scope| {
+        let waiting = scope.spawn(|| port("late", PASSWORD));
+        let refused = scope.spawn(|| port("late", "wrong"));
+        new.promote();
+        assert_eq!(waiting.join().expect("no panic"), Ok(new.port));
+        let said = refused.join().expect("no panic").expect_err("it is wrong");
+        assert!(said.contains("password authentication failed"), "{said}");
+    });
+    // A server that was left has passwords that are not valid any more.
+    new.execute("ALTER SYSTEM SET synchronous_standby_names = ''");
+    new.execute("SELECT pg_reload_conf()");
+    new.execute("ALTER ROLE found PASSWORD 'battery staple'");
+    old.start_again_alone();
+    await_that("the new password is accepted", || port("found", "battery staple") == Ok(new.port));
+    assert!(port("found", PASSWORD).is_err());
 }
 
 fn reloaded(fixture: &mut Fixture) {

@@ -1,5 +1,6 @@
 //! Links that a test can cut: to a process in a network namespace.
 
+use std::fs;
 use std::process::{Command, Stdio};
 
 use crate::cluster::free_port;
@@ -9,6 +10,8 @@ pub(crate) struct Link {
     number: usize,
     name: String,
     network: String,
+    /// The hardware address.
+    hardware: String,
 }
 
 impl Link {
@@ -29,7 +32,8 @@ impl Link {
         if !ip(&["link", "add", &name, "type", "veth", "peer", "name", &format!("{name}p")]) {
             return None;
         }
-        let link = Self { number, name, network };
+        let hardware = fs::read_to_string(format!("/sys/class/net/{name}/address")).ok()?.trim().to_owned();
+        let link = Self { number, name, network, hardware };
         let made = ip(&["addr", "add", &format!("{}/30", link.address()), "dev", &link.name]);
         (made && ip(&["link", "set", &link.name, "up"])).then_some(link)
     }
@@ -42,22 +46,41 @@ impl Link {
         format!("{}.{}", self.network, 4 * self.number + 1)
     }
 
+    fn far_address(&self) -> String {
+        format!("{}.{}", self.network, 4 * self.number + 2)
+    }
+
     /// Moves the peer into the namespace of this process.
     pub(crate) fn connect(&self, process: u32) {
         let process = process.to_string();
-        let address = format!("{}.{}/30", self.network, 4 * self.number + 2);
+        let address = format!("{}/30", self.far_address());
         assert!(ip(&["link", "set", &self.peer(), "netns", &process]));
-        for arguments in
-            [&["addr", "add", &address, "dev", &self.peer()][..], &["link", "set", &self.peer(), "up"]]
-        {
+        let (own, peer) = (self.address(), self.peer());
+        for arguments in [
+            &["addr", "add", &address, "dev", &peer][..],
+            &["link", "set", &peer, "up"],
+            // Otherwise the kernel would keep packets until the other side answers again, although their sockets are closed.
+            &["neigh", "replace", &own, "lladdr", &self.hardware, "dev", &peer, "nud", "permanent"],
+        ] {
             let inside = [&["-t", &process, "-n", "ip"], arguments].concat();
             assert!(succeeds("nsenter", &inside), "{arguments:?}");
         }
     }
 
-    /// `up` or `down`.
-    pub(crate) fn set(&self, state: &str) {
-        assert!(ip(&["link", "set", &self.name, state]));
+    /// From now on all packets are lost, as on a network far away: they leave either side, and the other one does not take
+    /// them, because they are for another hardware address.
+    pub(crate) fn cut(&self) {
+        let of_nobody = "02:00:00:00:00:01";
+        assert!(ip(&["link", "set", &self.name, "address", of_nobody]));
+        let (name, far) = (&self.name, self.far_address());
+        assert!(ip(&["neigh", "replace", &far, "lladdr", of_nobody, "dev", name, "nud", "permanent"]));
+    }
+
+    pub(crate) fn restore(&self) {
+        assert!(ip(&["link", "set", &self.name, "address", &self.hardware]));
+        let far = self.far_address();
+        // The change of the address may have removed it.
+        let _ = ip(&["neigh", "del", &far, "dev", &self.name]);
     }
 }
 

@@ -36,7 +36,7 @@ fn silent(fixture: &mut Fixture) {
             "--log",
             "debug",
             "--health-time",
-            "2s",
+            "1s",
             "--pool-size",
             "8",
         ])
@@ -48,13 +48,13 @@ fn silent(fixture: &mut Fixture) {
     let ledger = Ledger::written_during(
         || proxy.try_client(),
         |ledger| {
-            links[0].set("down");
+            links[0].cut();
             let began = Instant::now();
             new.promote();
             ledger.await_first("the link was cut", began);
             ledger.await_more("all writers are served");
-            links[0].set("up");
             let rows = old.value("SELECT count(*) FROM numbered");
+            links[0].restore();
             for _ in 0..5 {
                 ledger.await_more("the new one is written to");
             }

@@ -53,6 +53,23 @@ fn hosts_are_tried_in_order_until_one_has_the_role() {
 }
 
 #[test]
+fn logins_outside_of_the_pool_are_on_a_host_that_has_the_role() {
+    let mut case = Case::of(3, TargetSession::ReadWrite);
+    assert_eq!(case.hosts.login_candidates(), [0, 1, 2], "nothing is known");
+    case.tells(0, STANDBY, None);
+    assert_eq!(case.hosts.login_candidates(), [1, 2]);
+    case.tells(2, READ_WRITE, Some(2));
+    assert_eq!(case.hosts.login_candidates(), [2]);
+    case.tells(1, READ_WRITE, Some(1));
+    assert_eq!(case.hosts.login_candidates(), [2], "the other one is a former primary");
+    let epoch = case.hosts.epoch(2);
+    case.hosts.doubt(2, epoch);
+    assert_eq!(case.hosts.login_candidates(), [2], "it may still have the role");
+    case.tells(2, STANDBY, None);
+    assert!(case.hosts.login_candidates().is_empty(), "logins wait");
+}
+
+#[test]
 fn a_host_whose_connect_was_given_up_is_tried_again() {
     let mut case = Case::of(1, TargetSession::ReadWrite);
     assert_eq!((case.choose(), case.choose()), (Some(0), None));

@@ -1,7 +1,12 @@
 use ciphertoll_wire::Secret;
 use ciphertoll_wire::postgres::{ChannelBinding, PostgresTlsMode};
 
+use ciphertoll_net::Address;
+
 use super::*;
+use crate::log::Format;
+use crate::login_hosts::LoginHost;
+use crate::settings::Limits;
 
 pub(super) fn lookup() -> Arc<CredentialLookup> {
     let login = Arc::new(PostgresLogin {
@@ -12,10 +17,16 @@ pub(super) fn lookup() -> Arc<CredentialLookup> {
         channel_binding: ChannelBinding::Disabled,
         startup: Vec::new(),
     });
+    let question = SecretQuery { login, query: AuthQuery::DEFAULT.to_owned() };
+    let lookup = CredentialLookup::new(question, HashSet::from(["asker".to_owned()])).unwrap();
     // Nothing listens there.
     let address = Address::Unix("/nowhere/at/all/.s.PGSQL.1".into());
-    let question = SecretQuery { login, address, query: AuthQuery::DEFAULT.to_owned() };
-    Arc::new(CredentialLookup::new(question, HashSet::from(["asker".to_owned()])).unwrap())
+    let hosts = vec![LoginHost { address, context: None }];
+    lookup.connect_by(
+        LoginHosts::new(String::new(), hosts, None, &Limits::default()),
+        Log::new(Level::Warn, Format::Text),
+    );
+    Arc::new(lookup)
 }
 
 fn found(lookup: &CredentialLookup, user: &str, since: Instant) -> Found {

@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 use std::process::{Command, Output};
 use std::sync::Arc;
+use std::thread;
 
 use ciphertoll_net::Address;
 use ciphertoll_net::blocking::Client;
@@ -13,15 +14,18 @@ use nix::sys::signal::Signal;
 use tempfile::TempDir;
 
 use super::Case;
+use super::failover::standing;
 use super::fixture::{Fixture, Proxy, code, one, try_one};
+use super::pair::Pair;
 use crate::client_tls::TestCertificates;
 use crate::drivers::{PYTHON, imports};
 use crate::operations::{admin_address, await_that, samples, settings};
 
-pub(crate) const CASES: [Case; 4] = [
+pub(crate) const CASES: [Case; 5] = [
     ("users whom the settings do not name log in with the password that the server has", found),
     ("passwords are passed through over TLS, and never asked for in plaintext", by_tls),
     ("a password that was changed on the server is noticed", changed),
+    ("the host that has the role checks passwords, and users wait while there is none", moved),
     ("users whom the settings do not name are refused again when the settings say so", reloaded),
 ];
 
@@ -193,6 +197,50 @@ fn changed(fixture: &mut Fixture) {
         log_in(&proxy, USER, "battery staple")
             .is_ok_and(|mut client| try_one(&mut client, number).is_ok_and(|number| number != old))
     });
+}
+
+fn moved(fixture: &mut Fixture) {
+    let mut pair = Pair::start(fixture);
+    for member in &mut pair.members {
+        for user in ["moving", "late"] {
+            member.execute(&format!("CREATE USER {user}@'%' IDENTIFIED BY '{PASSWORD}'"));
+        }
+    }
+    pair.members[1].set_read_only(1);
+    let (_directory, file) = settings(ON);
+    let (url, password) = (pair.url(fixture, "read-write"), fixture.password());
+    let proxy = fixture.proxy_to(
+        &url,
+        password,
+        &["--config", &file, "--health-time", "1s", "--admin", "tcp:127.0.0.1:0"],
+    );
+    let port = |user: &str, password: &str| {
+        let login = mysql::MySqlLogin {
+            transport: mysql::Transport::UnixSocket,
+            ..mysql::MySqlLogin::new(user, Secret::new(password.as_bytes().to_vec()))
+        };
+        let login = Login::MySql(Arc::new(login));
+        let mut client = Client::connect(&Address::Unix(proxy.socket.clone()), login, None)?;
+        try_one(&mut client, "SELECT @@port")
+    };
+    let [old, new] = &mut pair.members;
+    let [old_port, new_port] = [&old, &new].map(|member| member.port.to_string());
+    assert_eq!(port("moving", PASSWORD).expect("it is right"), old_port);
+    old.set_read_only(1);
+    // A server that was left has passwords that are not valid any more.
+    old.execute("ALTER USER late@'%' IDENTIFIED BY 'battery staple'");
+    await_that("no server has the role", || standing(&proxy, 0) == "unfit");
+    thread::scope(|scope| {
+        let waiting = scope.spawn(|| port("late", PASSWORD));
+        let refused = scope.spawn(|| port("late", "battery staple"));
+        new.set_read_only(0);
+        assert_eq!(waiting.join().expect("no panic").expect("it is right"), new_port);
+        let error = refused.join().expect("no panic").expect_err("it is wrong there");
+        assert_eq!(code(&error), DENIED);
+    });
+    old.set_read_only(0);
+    assert_eq!(port("moving", PASSWORD).expect("it is right"), new_port);
+    assert_eq!(port("late", "battery staple").err().as_ref().and_then(code), DENIED);
 }
 
 fn reloaded(fixture: &mut Fixture) {
