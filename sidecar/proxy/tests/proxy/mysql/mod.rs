@@ -20,6 +20,7 @@ mod pass_through;
 mod random_clients;
 mod raw;
 mod reloads;
+mod replication_group;
 mod reset_leaks;
 mod shares;
 mod statements;
@@ -84,6 +85,9 @@ fn of_server(level: &ServerLevel) -> Vec<Trial> {
         Topic::new("transactions", TRANSACTION, &parked::CASES),
         Topic::new("transactions", TRANSACTION, &moves::CASES),
     ];
+    if level.engine == Engine::MySql {
+        topics.push(Topic::new("failover", BOTH, &replication_group::CASES));
+    }
     topics = topics::with_two_threads(topics, &threads::ALSO_ON_TWO);
     topics.push(Topic::on_two_threads(BOTH, &threads::CASES));
     let level = level.clone();

@@ -42,19 +42,26 @@ impl Pair {
         let directory = tempfile::Builder::new().prefix("toll").tempdir_in("/var/tmp").expect("a directory");
         let [one, two] = addresses;
         let members = [("one", one), ("two", two)]
-            .map(|(name, address)| Member::start(fixture, &directory.path().join(name), address));
+            .map(|(name, address)| Member::start(fixture, &directory.path().join(name), address, &[]));
         Self { members, _directory: directory }
     }
 
     pub(crate) fn url(&self, fixture: &Fixture, target: &str) -> String {
-        let [one, two] = self.members.each_ref().map(|member| format!("{}:{}", member.address, member.port));
-        let (user, database) = (fixture.user(), fixture.server().database());
-        format!("mysql://{user}@{one},{two}/{database}?ssl-mode=DISABLED&target-session-attrs={target}")
+        url_of(fixture, &self.members, target)
     }
 }
 
+/// A URL with the hosts of all members.
+pub(crate) fn url_of(fixture: &Fixture, members: &[Member], target: &str) -> String {
+    let host = |member: &Member| format!("{}:{}", member.address, member.port);
+    let hosts: Vec<String> = members.iter().map(host).collect();
+    let (user, hosts, database) = (fixture.user(), hosts.join(","), fixture.server().database());
+    format!("mysql://{user}@{hosts}/{database}?ssl-mode=DISABLED&target-session-attrs={target}")
+}
+
 impl Member {
-    fn start(fixture: &Fixture, directory: &Path, address: String) -> Self {
+    /// A new server whose data is in `directory`, with these additional options.
+    pub(crate) fn start(fixture: &Fixture, directory: &Path, address: String, options: &[String]) -> Self {
         install(fixture, directory);
         let port = free_port();
         let socket = directory.with_extension("sock");
@@ -68,7 +75,8 @@ impl Member {
             .arg(format!("--pid-file={}", directory.with_extension("pid").display()))
             .arg(format!("--log-error={}", directory.with_extension("log").display()))
             .args(["--innodb-flush-log-at-trx-commit=0", "--innodb-buffer-pool-size=16M"])
-            .args([format!("--bind-address={address}"), format!("--port={port}")]);
+            .args([format!("--bind-address={address}"), format!("--port={port}")])
+            .args(options);
         if fixture.engine() == Engine::MySql {
             command.arg("--mysqlx=OFF");
         }
@@ -104,10 +112,17 @@ impl Member {
     }
 }
 
-impl Drop for Member {
-    fn drop(&mut self) {
+impl Member {
+    /// Kills it with SIGKILL.
+    pub(crate) fn kill(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();
+    }
+}
+
+impl Drop for Member {
+    fn drop(&mut self) {
+        self.kill();
     }
 }
 
