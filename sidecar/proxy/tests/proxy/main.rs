@@ -26,6 +26,7 @@ mod link;
 mod meanings;
 mod moved_settings;
 mod mysql;
+mod name_server;
 mod names;
 mod operations;
 mod own_messages;

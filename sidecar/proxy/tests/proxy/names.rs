@@ -1,4 +1,4 @@
-//! A host's name that gets another address while the proxy runs: the proxy has its own `/etc/hosts`.
+//! A host's name that gets another address while the proxy runs: the proxy asks a name server of the test's own.
 
 use std::fs;
 use std::io;
@@ -17,6 +17,7 @@ use crate::cases::{cancel_request, one};
 use crate::cluster::Cluster;
 use crate::fixture::{Fixture, PORT, Proxy, RawClient};
 use crate::ledger::Ledger;
+use crate::name_server::NameServer;
 use crate::operations::await_that;
 
 pub(crate) const CASES: [Case; 4] = [
@@ -84,8 +85,14 @@ impl Forwarder {
     }
 }
 
-/// What a process finds in place of `/etc/hosts`.
-pub(crate) struct Names(tempfile::NamedTempFile);
+/// In a namespace of mounts, puts the file in the place of `/etc/resolv.conf`, and runs the rest.
+const WITH_RESOLVER: &str = "mount --bind \"$1\" /etc/resolv.conf && shift && exec \"$@\"";
+
+/// A name server, and what a process finds in place of `/etc/resolv.conf`.
+pub(crate) struct Names {
+    server: NameServer,
+    resolver: tempfile::NamedTempFile,
+}
 
 impl Names {
     /// [`NAME`] has these addresses; `None` if this user cannot replace files for one process.
@@ -95,27 +102,30 @@ impl Names {
             missing("namespaces of mounts need root");
             return None;
         }
-        let names = Self(tempfile::NamedTempFile::new().expect("a file"));
-        names.set(addresses);
-        Some(names)
+        let Some(server) = NameServer::start(NAME) else {
+            missing("a name server needs root");
+            return None;
+        };
+        server.set(addresses);
+        let resolver = tempfile::NamedTempFile::new().expect("a file");
+        fs::write(resolver.path(), format!("nameserver {}\n", server.address)).expect("ours to write");
+        Some(Self { server, resolver })
     }
 
-    /// Writes to the same file, because another one would not be in place of `/etc/hosts`.
     pub(crate) fn set(&self, addresses: &[&str]) {
-        let lines: Vec<String> = addresses.iter().map(|address| format!("{address} {NAME}\n")).collect();
-        fs::write(self.0.path(), lines.concat()).expect("ours to write");
+        self.server.set(addresses);
     }
 
     /// The proxy with these names.
     pub(crate) fn program(&self) -> Command {
         let mut command = Command::new("unshare");
-        command.args(["-m", "sh", "-c", WITH_HOSTS, "sh"]).arg(self.0.path());
+        command.args(["-m", "sh", "-c", WITH_RESOLVER, "sh"]).arg(self.resolver.path());
         command.arg(env!("CARGO_BIN_EXE_ciphertoll-proxy"));
         command
     }
 }
 
-/// Two addresses with the same port that both lead to the server, and a proxy with a hosts file of its own.
+/// Two addresses with the same port that both lead to the server, and a proxy with a name server of its own.
 struct Named {
     names: Names,
     forwarders: [Forwarder; 2],
