@@ -5,7 +5,10 @@ use std::sync::Arc;
 
 use foldhash::HashMap;
 
-use crate::mysql::{relay::text_context::TextContext, sql::effects::Effects};
+use crate::mysql::{
+    relay::{observer::CursorState, text_context::TextContext},
+    sql::effects::Effects,
+};
 
 /// Limit for the texts and parameter types of all statements of a client. A client that exceeds it is pinned
 /// to its connection.
@@ -41,6 +44,8 @@ pub(crate) struct ClientStatement {
     pub(crate) params: u16,
     /// The parameter types, as the client sent them last.
     pub(crate) types: Option<Vec<u8>>,
+    /// Whether its first execution opened a cursor.
+    pub(crate) first: Option<CursorState>,
 }
 
 /// The statements prepared on a server connection, by their client's identifiers.
@@ -52,6 +57,8 @@ pub(crate) struct ConnectionStatement {
     /// The server's identifier.
     pub(crate) id: u32,
     pub(crate) types: ParameterTypes,
+    /// Whether its first execution on this connection opened a cursor.
+    first: Option<CursorState>,
 }
 
 /// Whether the server knows the parameter types of a statement.
@@ -77,7 +84,7 @@ impl ConnectionStatements {
 
     /// The server assigned `id` to the client's statement `own`.
     pub fn insert(&mut self, own: u32, id: u32) {
-        self.0.insert(own, ConnectionStatement { id, types: ParameterTypes::Unknown });
+        self.0.insert(own, ConnectionStatement { id, types: ParameterTypes::Unknown, first: None });
     }
 
     pub(crate) fn remove(&mut self, own: u32) -> Option<ConnectionStatement> {
@@ -89,6 +96,29 @@ impl ConnectionStatements {
             statement.types = types;
         }
     }
+}
+
+/// The server has executed a statement.
+pub(crate) fn executed(
+    own: u32,
+    cursor: CursorState,
+    statements: &mut ClientStatements,
+    prepared: &mut ConnectionStatements,
+) {
+    if let Some(statement) = statements.by_id.get_mut(&own) {
+        statement.first.get_or_insert(cursor);
+    }
+    if let Some(statement) = prepared.0.get_mut(&own) {
+        statement.first.get_or_insert(cursor);
+    }
+}
+
+/// Whether a statement cannot be executed without a cursor on this connection, as its client has done it elsewhere: MySQL 8.0
+/// and 9.7 answer with a malformed result if the first execution had a cursor.
+pub(crate) fn needs_cursor(own: u32, statements: &ClientStatements, prepared: &ConnectionStatements) -> bool {
+    let first_here = prepared.get(own).and_then(|statement| statement.first);
+    let first = statements.get(own).and_then(|statement| statement.first);
+    (first, first_here) == (Some(CursorState::None), Some(CursorState::Open))
 }
 
 impl ClientStatements {
@@ -210,6 +240,7 @@ mod tests {
             context: Arc::default(),
             params: 0,
             types: None,
+            first: None,
         };
         let [first, second, third] = [(); 3].map(|()| statements.add(statement()));
         let mut input = Vec::new();

@@ -16,11 +16,12 @@ pub(crate) const CASES: [Case; 2] = [
     ("unknown commands are refused by the server", unknown_commands),
 ];
 
-pub(crate) const OF_TRANSACTIONS: [Case; 5] = [
+pub(crate) const OF_TRANSACTIONS: [Case; 6] = [
     ("a savepoint without autocommit keeps its connection", savepoints),
     ("settings of routines that the server reports follow their client", out_of_sight),
     ("prepared statements keep their meaning", meaning),
     ("a statement that cannot be prepared again fails as on the server", errors),
+    ("a statement may be executed with a cursor first on another connection", cursor_first),
     ("the error of data sent ahead lasts until the statement is reset", error_state),
 ];
 
@@ -59,6 +60,33 @@ fn routine_cursors(fixture: &mut Fixture) {
         }
     }
     maker.execute("DROP PROCEDURE opens").expect("no procedure");
+}
+
+/// If the first execution on a connection has a cursor, MySQL's answer to one without is malformed.
+fn cursor_first(fixture: &mut Fixture) {
+    let proxy = fixture.proxy(&["--pool-size", "1"]);
+    proxy.client().execute("CREATE TABLE IF NOT EXISTS one_row AS SELECT 7 AS n").expect("a table");
+    let mut raw = proxy.raw();
+    let statement = prepare(&mut raw, "SELECT n FROM one_row").statement_id;
+    let is_plain = |raw: &mut RawClient| {
+        execute(raw, statement, &[], false);
+        let payloads = raw.results();
+        payloads.len() == 4 && payloads[2].ends_with(&[7, 0, 0, 0])
+    };
+    assert!(is_plain(&mut raw));
+    for _ in 0..2 {
+        in_queue_time(|| ask(&proxy, "SELECT 1"));
+        execute(&mut raw, statement, &[], true);
+        let mut payloads = vec![raw.word(), raw.word()];
+        raw.rows(&mut payloads);
+        let fetch = [&b"\x1c"[..], &statement.to_le_bytes(), &1_u32.to_le_bytes()].concat();
+        raw.command(&fetch);
+        payloads.clear();
+        raw.rows(&mut payloads);
+        assert!(payloads[0].ends_with(&[7, 0, 0, 0]), "{payloads:?}");
+        assert!(is_plain(&mut raw));
+        assert!(is_plain(&mut raw));
+    }
 }
 
 fn unknown_commands(fixture: &mut Fixture) {

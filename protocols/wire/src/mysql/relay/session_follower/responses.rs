@@ -9,7 +9,7 @@ use crate::mysql::{
     error::Error,
     relay::{
         observer::{CompletedResponse, CursorState, ResponseEnd, Statuses},
-        prepared_statements::{ClientStatement, ClientStatements, ConnectionStatements},
+        prepared_statements::{self, ClientStatement, ClientStatements, ConnectionStatements},
         session_follower::{
             Diagnostics, InsertIdQuery, MAX_OPEN, PendingCommand, ResetData, ServerBytes, SessionChanges,
             SessionFollower, SessionReset, SettingFlags, StatusFlags, transaction_state::TransactionState,
@@ -97,7 +97,14 @@ impl SessionFollower {
             self.changes.effects.pins("a statement prepared behind a change of how texts are read");
         }
         let context = Arc::clone(&statements.context);
-        statements.add(ClientStatement { text, effects: Arc::new(effects), context, params, types: None })
+        statements.add(ClientStatement {
+            text,
+            effects: Arc::new(effects),
+            context,
+            params,
+            types: None,
+            first: None,
+        })
     }
 
     fn complete(
@@ -140,7 +147,7 @@ impl SessionFollower {
                 if let Some(types) = types {
                     self.bulk_ended(own, &types, end, statements, prepared);
                 }
-                self.executed(own, end, cursor, prepared);
+                self.executed(own, end, cursor, statements, prepared);
                 return self.apply_effects(&effects, complete);
             }
             (Some(PendingCommand::ExecuteLast(kind, payload)), _) => {
@@ -148,7 +155,7 @@ impl SessionFollower {
                 if let Some(own) = statements.last {
                     let effects = statements.get(own).map(|statement| Arc::clone(&statement.effects));
                     self.learn_types(own, kind, &payload, end, statements, prepared);
-                    self.executed(own, end, cursor, prepared);
+                    self.executed(own, end, cursor, statements, prepared);
                     return self.apply_effects(&effects.unwrap_or_default(), complete);
                 }
             }
@@ -261,7 +268,17 @@ impl SessionFollower {
         }
     }
 
-    fn executed(&mut self, own: u32, end: ResponseEnd, cursor: CursorState, prepared: &ConnectionStatements) {
+    fn executed(
+        &mut self,
+        own: u32,
+        end: ResponseEnd,
+        cursor: CursorState,
+        statements: &mut ClientStatements,
+        prepared: &mut ConnectionStatements,
+    ) {
+        if matches!(end, ResponseEnd::Ok(_)) {
+            prepared_statements::executed(own, cursor, statements, prepared);
+        }
         match (cursor, end) {
             // Whether it has closed the earlier cursor is not known.
             (_, ResponseEnd::Err(code)) => {

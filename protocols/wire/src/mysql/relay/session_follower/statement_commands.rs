@@ -10,10 +10,11 @@ use crate::mysql::{
     },
     error::Error,
     relay::{
-        commands::{COM_STMT_BULK_EXECUTE, COM_STMT_EXECUTE},
+        commands::{COM_STMT_BULK_EXECUTE, COM_STMT_EXECUTE, CommandStart, CursorRequest},
         observer::ResponseEnd,
         prepared_statements::{
             ClientStatements, ConnectionStatements, LAST_STATEMENT, ParameterTypes, UNKNOWN_STATEMENT,
+            needs_cursor,
         },
         session_follower::{BulkTypes, CommandAction, MAX_OPEN, PendingCommand, ResetData, SessionFollower},
     },
@@ -335,6 +336,13 @@ impl SessionFollower {
         prepared: &mut ConnectionStatements,
     ) -> Result<CommandAction, Error> {
         let ExecutedStatement { own, id, types } = statement;
+        let Some(start) = CommandStart::read(header, arrived) else { return Ok(CommandAction::NeedInput) };
+        if start.cursor == CursorRequest::None
+            && needs_cursor(own, statements, prepared)
+            && !self.long_data.contains(&own)
+        {
+            return Ok(CommandAction::Prepare(own));
+        }
         let params = usize::from(statements.params(own).unwrap_or_default());
         let location =
             if params == 0 { TypesLocation::Truncated } else { types_of(kind, header, arrived, params) };

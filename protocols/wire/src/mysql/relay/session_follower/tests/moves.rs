@@ -246,6 +246,34 @@ fn a_fetch_shows_that_a_cursor_is_closed() {
 }
 
 #[test]
+fn a_statement_is_prepared_again_if_only_this_connection_executed_it_first_with_a_cursor() {
+    for is_moved in [true, false] {
+        let mut fixture = Fixture::new();
+        let own = prepare(&mut fixture, "SELECT ?", 77, 1);
+        let plain = execute(own, &[Param::Bytes(b"")]);
+        if is_moved {
+            fixture.says(&plain, 3);
+            fixture.hears(&cursor_response(2));
+            // Another connection, on which it has been prepared again.
+            fixture.prepared.clear();
+            fixture.prepared.insert(own, 78);
+        }
+        open_cursor(&mut fixture, own, CURSOR);
+        open_cursor(&mut fixture, own, CURSOR);
+        let (sent, needs) = fixture.says(&plain, 3);
+        // A direct client gets what the server answers.
+        assert_eq!((sent.is_empty(), needs), if is_moved { (true, Some(own)) } else { (false, None) });
+        if is_moved {
+            fixture.prepared.insert(own, 79);
+            let (sent, needs) = fixture.says(&plain, 3);
+            assert_eq!((sent, needs), (execute(79, &[Param::Bytes(b"")]), None));
+        }
+        fixture.hears(&cursor_response(2));
+        assert!(fixture.is_clean() && !fixture.follow.is_open());
+    }
+}
+
+#[test]
 fn texts_behind_a_change_of_the_character_set_are_read_with_care() {
     const PIN: Option<&str> = Some("a text behind a change of its character set");
     let with_text = |text: &[u8]| {
