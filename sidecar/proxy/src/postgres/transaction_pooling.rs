@@ -136,6 +136,9 @@ impl TransactionPooling {
             let Some(value) = value else { continue };
             let before = std::str::from_utf8(name).ok().and_then(|name| self.request.value(name));
             let is_new = before.map(str::as_bytes) != Some(&value);
+            if is_new && may_be_rounded(name, &value) {
+                self.pin.set(ROUNDED);
+            }
             if self.request.record_setting(name, &value).is_err() {
                 self.pin.set(NOT_PORTABLE);
             }
@@ -147,7 +150,39 @@ impl TransactionPooling {
 }
 
 pub(super) const CUSTOM_SETTING: &str = "a custom setting";
+const ROUNDED: &str = "a setting whose value the server rounds";
 const NOT_PORTABLE: &str = "a setting that cannot be set on another connection";
 pub(super) const NOT_READABLE: &str = "a setting whose value the server does not tell";
 /// How often the values of settings are queried while the query is cancelled.
 pub(super) const MAX_QUERIES: u32 = 3;
+
+/// Significant digits with which PostgreSQL shows real numbers.
+const SHOWN_DIGITS: usize = 6;
+
+/// Whether a value may be a real number with more digits than the server shows. Numbers in settings of applications are texts.
+fn may_be_rounded(name: &[u8], value: &[u8]) -> bool {
+    let Some(value) = std::str::from_utf8(value).ok().filter(|value| value.parse::<f64>().is_ok()) else {
+        return false;
+    };
+    let mantissa = value.split(['e', 'E']).next().unwrap_or_default();
+    let digits = mantissa.bytes().filter(u8::is_ascii_digit).skip_while(|digit| *digit == b'0');
+    let is_whole = !value.contains(['.', 'e', 'E']);
+    digits.count() == SHOWN_DIGITS && !(is_whole && name.contains(&b'.'))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn values_with_as_many_digits_as_the_server_shows_may_be_rounded() {
+        for value in ["1.23457e+08", "0.00123457", "1.23457", "-1.23457e-05", "123457"] {
+            assert!(may_be_rounded(b"seq_page_cost", value.as_bytes()), "{value}");
+        }
+        for value in ["1.1", "0", "1e+10", "12345", "1234567", "90min", "1.2345678", "nan", "", "\u{e9}"] {
+            assert!(!may_be_rounded(b"seq_page_cost", value.as_bytes()), "{value}");
+        }
+        assert!(!may_be_rounded(b"app.tenant", b"123456"));
+        assert!(may_be_rounded(b"pg_trgm.similarity_threshold", b"0.123457"));
+    }
+}

@@ -4,10 +4,11 @@ use crate::Case;
 use crate::cases::one;
 use crate::fixture::{Fixture, Proxy, RawClient};
 
-pub(crate) const CASES: [Case; 4] = [
+pub(crate) const CASES: [Case; 5] = [
     ("a setting of the login that names a part only does not depend on other clients", parts),
     ("settings of the login are set again behind DISCARD ALL", discarded),
     ("a setting of another role pins", of_roles),
+    ("a number that the server rounds when it is asked keeps its connection", rounded),
     ("settings are queried without waiting for other transactions", without_waiting),
 ];
 
@@ -60,6 +61,20 @@ fn discarded(fixture: &mut Fixture) {
         ask(&mut client, "SET application_name = 'later'");
         assert_eq!(ask(&mut client, "SHOW TimeZone"), "Asia/Tokyo");
     }
+}
+
+fn rounded(fixture: &mut Fixture) {
+    let mut proxy = fixture.proxy(&["--pool-size", "1"]);
+    let mut client = logged_in(&proxy, &[]);
+    ask(&mut client, "SET random_page_cost = 1.25");
+    assert_eq!(one(&mut proxy.client(), "SELECT 1"), "1", "it is shown as it is");
+    ask(&mut client, "SET seq_page_cost = 123456789");
+    proxy.process.await_line("a setting whose value the server rounds");
+    // Shown with six digits, and used with all of them.
+    ask(&mut client, "CREATE TABLE IF NOT EXISTS rounded AS SELECT 1 AS n");
+    let plan = ask(&mut client, "EXPLAIN SELECT * FROM rounded");
+    assert_eq!(ask(&mut client, "SHOW seq_page_cost"), "1.23457e+08");
+    assert!(plan.contains("..123456") && !plan.contains("..123457"), "{plan}");
 }
 
 fn of_roles(fixture: &mut Fixture) {

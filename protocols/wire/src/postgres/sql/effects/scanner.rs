@@ -575,6 +575,19 @@ fn word_effects(word: &[u8], effects: &mut Effects) {
         | b"pg_try_advisory_lock_shared" => effects.pins("an advisory lock"),
         b"setseed" => effects.pins("setseed"),
         b"dblink_connect" | b"dblink_connect_u" => effects.pins("dblink"),
+        b"connectby"
+        | b"crosstab"
+        | b"crosstab2"
+        | b"crosstab3"
+        | b"crosstab4"
+        | b"query_to_xml"
+        | b"query_to_xml_and_xmlschema"
+        | b"query_to_xmlschema"
+        | b"ts_rewrite"
+        | b"ts_stat"
+        | b"xpath_table" => {
+            effects.pins("a function that executes a text");
+        }
         _ if word.starts_with(TEMPORARY_SCHEMA) => effects.pins("a temporary table"),
         _ => {}
     }

@@ -116,6 +116,8 @@ fn connection_bound_state_pins() {
         "SET SESSION AUTHORIZATION app",
         "LOAD 'auto_explain'",
         "CREATE TABLE pg_temp.t (a int)",
+        "SELECT query_to_xml('SELECT pg_advisory_lock(1)', true, true, '')",
+        "SELECT * FROM crosstab('SELECT a, b, c FROM t') AS t (a int)",
     ] {
         assert!(pin(text).is_some(), "{text}");
     }
