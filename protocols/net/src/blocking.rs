@@ -25,7 +25,26 @@ pub struct Client {
     limit: Duration,
 }
 
+/// A connection that the server's machine has accepted, before the login.
+pub struct OpenedConnection {
+    connecting: Connecting,
+    family: Option<AddressFamily>,
+}
+
+impl OpenedConnection {
+    /// The login takes at most so long.
+    pub fn log_in(self, limit: Duration) -> Result<Client, Error> {
+        Client::log_in(ConnectProgress::Pending(self.connecting), self.family, &Deadline::after(limit))
+    }
+}
+
 impl Client {
+    /// Connects, and sends nothing yet. The dialer's transport must be [`Transport::Blocking`].
+    pub fn open(dialer: &Dialer) -> Result<OpenedConnection, Error> {
+        let (connecting, peer) = dial(dialer, &Deadline::of(dialer))?;
+        Ok(OpenedConnection { connecting, family: peer.map(Into::into) })
+    }
+
     /// Connects and logs in. If the address is a name without a family, tries its addresses in order and returns
     /// the first one's error if none accepts. Otherwise only the first address is tried, as by [`Dialer::dial`].
     pub fn connect(address: &Address, login: Login, tls: Option<&tls::Context>) -> Result<Self, Error> {
@@ -62,10 +81,7 @@ impl Client {
 
     /// Connects like a load's clients. The dialer's transport must be [`Transport::Blocking`].
     pub fn dial(dialer: &Dialer) -> Result<Self, Error> {
-        let deadline = Deadline::after(match dialer.transport {
-            Transport::Blocking(limit) => limit,
-            Transport::NonBlocking => BLOCKING_LIMIT,
-        });
+        let deadline = Deadline::of(dialer);
         let (connecting, peer) = dial(dialer, &deadline)?;
         Self::log_in(ConnectProgress::Pending(connecting), peer.map(Into::into), &deadline)
     }
@@ -239,6 +255,13 @@ pub(crate) struct Deadline {
 impl Deadline {
     fn after(limit: Duration) -> Self {
         Self { end: Instant::now() + limit, limit }
+    }
+
+    fn of(dialer: &Dialer) -> Self {
+        Self::after(match dialer.transport {
+            Transport::Blocking(limit) => limit,
+            Transport::NonBlocking => BLOCKING_LIMIT,
+        })
     }
 
     pub(crate) fn from_now() -> Self {

@@ -441,7 +441,9 @@ impl<P: Protocol> Worker<P> {
         }
         // A connect that waits for one host must not keep the others from being tried.
         let searching = searching.or_else(|| self.connecting_key(&hosts));
-        if let Some(key) = searching {
+        let for_look_ups =
+            || self.env.protocol.default_keys().first().filter(|_| hosts.has_look_ups()).cloned();
+        if let Some(key) = searching.or_else(for_look_ups) {
             self.probe_all(&hosts, &key);
         }
         self.poll(&hosts);

@@ -1,7 +1,7 @@
 //! The hosts as all workers see them.
 
 use std::fmt::Write as _;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 
 use super::machine::Hosts;
@@ -15,13 +15,30 @@ pub(crate) struct SharedHosts {
     target: TargetSession,
     epochs: Box<[AtomicU64]>,
     hosts: Mutex<Hosts>,
+    /// Logins outside of the pool that need a host.
+    look_ups: AtomicUsize,
+}
+
+/// A login outside of the pool, until it is dropped.
+pub(crate) struct PendingLookUp<'a>(&'a SharedHosts);
+
+impl Drop for PendingLookUp<'_> {
+    fn drop(&mut self) {
+        self.0.look_ups.fetch_sub(1, Ordering::AcqRel);
+    }
 }
 
 impl SharedHosts {
     pub(crate) fn new(labels: Vec<String>, target: TargetSession, balance: LoadBalance) -> Self {
         let hosts = Hosts::new(labels.len(), target, balance);
         let epochs = hosts.epochs().map(AtomicU64::new).collect();
-        Self { labels: labels.into(), target, epochs, hosts: Mutex::new(hosts) }
+        Self {
+            labels: labels.into(),
+            target,
+            epochs,
+            hosts: Mutex::new(hosts),
+            look_ups: AtomicUsize::new(0),
+        }
     }
 
     pub(crate) fn target(&self) -> TargetSession {
@@ -49,6 +66,16 @@ impl SharedHosts {
             shared.store(epoch, Ordering::Release);
         }
         result
+    }
+
+    /// A host is searched for as long as this exists, as for a client of the pool.
+    pub(crate) fn look_up(&self) -> PendingLookUp<'_> {
+        self.look_ups.fetch_add(1, Ordering::AcqRel);
+        PendingLookUp(self)
+    }
+
+    pub(crate) fn has_look_ups(&self) -> bool {
+        self.look_ups.load(Ordering::Acquire) > 0
     }
 
     pub(crate) fn is_searching(&self) -> bool {

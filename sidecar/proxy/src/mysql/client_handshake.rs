@@ -9,6 +9,7 @@ use ciphertoll_wire::mysql::auth::native_password::NONCE_BYTES;
 use ciphertoll_wire::mysql::auth_switch::AuthSwitchRequest;
 use ciphertoll_wire::mysql::change_user::ChangeUser;
 use ciphertoll_wire::mysql::greeting_template::GreetingTemplate;
+use ciphertoll_wire::mysql::packet::MAX_LOGIN_PAYLOAD_BYTES;
 use ciphertoll_wire::mysql::server::{
     ClientMessage, read_auth_response, read_login, write_auth_switch, write_more_data,
 };
@@ -153,6 +154,10 @@ impl ClientHandshake {
                     None => self.verify_password(request, answer),
                 },
             },
+            // The input is not read at this point, so its size must be limited.
+            HandshakeState::AwaitVerdict { .. } if input.len() > MAX_LOGIN_PAYLOAD_BYTES => {
+                Err(Refusal::new(Refusal::PROTOCOL, "the client sends before its login is answered"))
+            }
             HandshakeState::AwaitVerdict { request, answer } => match answer.get() {
                 None => Ok(Some(self.wait(HandshakeState::AwaitVerdict { request, answer }))),
                 Some(ServerAnswer::Right) => self.accept_unknown(request),

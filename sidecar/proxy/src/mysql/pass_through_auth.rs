@@ -17,7 +17,7 @@ use foldhash::HashMap;
 use super::credential_store::StoredCredentials;
 use crate::fingerprint::{Fingerprint, FingerprintBuilder};
 use crate::log::{Level, Log};
-use crate::login_hosts::{HostLogin, LoginHosts};
+use crate::login_hosts::{HostLogin, LoginHosts, is_final};
 use crate::look_up::{LookUp, Report};
 use crate::on_demand::OnDemandThread;
 use crate::refusal::Refusal;
@@ -253,10 +253,12 @@ enum LoginFailure {
 
 fn failure_of(error: &Error) -> LoginFailure {
     match error {
-        Error::Protocol(session::Error::MySql(mysql::Error::Server { .. })) => LoginFailure::Refused,
         Error::Protocol(session::Error::MySql(mysql::Error::UnsupportedAuth { .. })) => {
             LoginFailure::NoPlugin
         }
+        // They say nothing of the password.
+        error if error.is_too_many_connections() || !is_final(error) => LoginFailure::OfServer,
+        Error::Protocol(session::Error::MySql(mysql::Error::Server { .. })) => LoginFailure::Refused,
         _ => LoginFailure::OfServer,
     }
 }

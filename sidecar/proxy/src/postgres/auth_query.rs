@@ -252,7 +252,9 @@ impl CredentialLookup {
                 // not affected.
                 if failure.is_of_connection {
                     *connection = None;
-                    state.paused_until = Some(Instant::now() + PAUSE);
+                    // Where look-ups wait, one that has waited too long says nothing of the others.
+                    let can_wait = self.way.get().is_some_and(|(hosts, _)| hosts.can_wait());
+                    state.paused_until = (!can_wait).then(|| Instant::now() + PAUSE);
                 }
                 drop(state);
                 self.warn("auth-query-failed", &failure.reason);

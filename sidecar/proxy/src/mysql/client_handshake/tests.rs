@@ -208,6 +208,22 @@ fn only_offered_capabilities_are_agreed_on() {
 }
 
 #[test]
+fn what_arrives_while_the_server_is_asked_is_limited() {
+    let (step, _) = answer_to(&response(Capabilities::default(), None));
+    let HandshakeStep::Login(request) = step else { panic!("{step:?}") };
+    let mut handshake = handshake(ClientAuth::Granted, Plugin::NativePassword);
+    handshake.state = HandshakeState::AwaitVerdict { request, answer: Arc::default() };
+    let mut out = Vec::new();
+    assert_eq!(handshake.step(&mut &b"early"[..], &mut out), HandshakeStep::NeedInput);
+    let flood = vec![0; MAX_LOGIN_PAYLOAD_BYTES + 1];
+    let step = handshake.step(&mut &flood[..], &mut out);
+    assert!(
+        matches!(&step, HandshakeStep::Refuse(refusal) if refusal.sqlstate == Refusal::PROTOCOL),
+        "{step:?}"
+    );
+}
+
+#[test]
 fn compression_and_tls_are_refused_unless_offered() {
     for compression in [Capabilities::COMPRESS, Capabilities::ZSTD_COMPRESSION] {
         let (step, _) = answer_to(&response(compression, None));
