@@ -11,7 +11,7 @@ use socket2::Socket;
 
 use crate::buffer::Buffer;
 use crate::tls::TlsSession;
-use crate::{Error, Readiness, socket, tls};
+use crate::{Error, Readiness, silence, socket, tls};
 
 /// A connection: plaintext on this side, plaintext or TLS on the network.
 pub struct Channel {
@@ -82,6 +82,16 @@ impl Channel {
     /// for TCP.
     pub fn limit_silence(&self, limit: Duration) -> Result<(), Error> {
         socket::limit_silence(&self.socket, limit)
+    }
+
+    /// Finds a peer that has vanished while nothing is sent, in a little more than this time. Only for TCP.
+    pub fn probe_when_idle(&self, limit: Duration) -> Result<(), Error> {
+        socket::probe_when_idle(&self.socket, limit)
+    }
+
+    /// Whether the peer's machine has not acknowledged what was sent, even when it was sent again.
+    pub fn is_unanswered(&self) -> bool {
+        silence::is_unanswered(&self.socket)
     }
 
     /// When the connection is closed, the kernel drops what the peer has not received, and sends nothing more.

@@ -24,6 +24,7 @@ mod probe;
 mod reactor;
 mod readiness;
 mod resolve;
+mod silence;
 mod socket;
 pub mod tls;
 

@@ -139,14 +139,18 @@ pub(crate) fn limit_waits(socket: &Socket, limit: Duration) -> Result<(), Error>
 /// Keepalive probes find a peer that has vanished while nothing is sent; the user timeout finds a peer that
 /// acknowledges nothing.
 pub(crate) fn limit_silence(socket: &Socket, limit: Duration) -> Result<(), Error> {
+    probe_when_idle(socket, limit)?;
+    socket.set_tcp_user_timeout(Some(limit)).map_err(Error::socket(SILENCE))
+}
+
+pub(crate) fn probe_when_idle(socket: &Socket, limit: Duration) -> Result<(), Error> {
     const PROBES: u32 = 2;
     let part = (limit / (PROBES + 1)).max(Duration::from_secs(1));
     let keepalive = TcpKeepalive::new().with_time(part).with_interval(part).with_retries(PROBES);
-    socket
-        .set_tcp_keepalive(&keepalive)
-        .and_then(|()| socket.set_tcp_user_timeout(Some(limit)))
-        .map_err(Error::socket("cannot limit how long the peer may be silent"))
+    socket.set_tcp_keepalive(&keepalive).map_err(Error::socket(SILENCE))
 }
+
+const SILENCE: &str = "cannot limit how long the peer may be silent";
 
 /// Binds the address but leaves the port to `connect()`: only it can choose a port that is in use toward other peers.
 fn bind_source(socket: &Socket, source: Ipv4Addr) -> Result<(), Error> {

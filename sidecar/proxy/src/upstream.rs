@@ -149,7 +149,7 @@ impl Upstream {
         let at = OpenedAt { address: host.addresses.next()?, changes: host.addresses.changes() };
         let mut connecting = host.dial(at.address.clone(), plan)?;
         if let (Some(limit), Address::Tcp(_)) = (silence, &at.address) {
-            connecting.channel().limit_silence(limit)?;
+            connecting.channel().probe_when_idle(limit)?;
         }
         Ok((connecting, at))
     }

@@ -95,7 +95,7 @@ impl<P: Protocol> Worker<P> {
         link.purpose == LinkPurpose::Clients
     }
 
-    fn link(&self, id: Id) -> Option<&HostLink> {
+    pub(super) fn link(&self, id: Id) -> Option<&HostLink> {
         self.servers.get(id)?.link.as_deref()
     }
 
@@ -376,17 +376,6 @@ impl<P: Protocol> Worker<P> {
             && link.host.is_some_and(|host| hosts.with(|all| !all.is_usable(host) && !all.is_searching()))
     }
 
-    /// Whether the host's machine has not accepted a connect in time. The kernel would give it up when it sends the second
-    /// packet, a second after the first one, at the earliest.
-    fn is_not_accepted(&self, id: Id) -> bool {
-        let Some(limit) = self.env.upstream.silence() else { return false };
-        let Some((server, link)) = self.servers.get(id).zip(self.link(id)) else { return false };
-        let ServerStage::Connecting { connecting: Some(connecting), .. } = &server.stage else {
-            return false;
-        };
-        !connecting.is_accepted() && self.env.now.duration_since(link.dialed) >= limit
-    }
-
     /// Ends the session of a client on a server whose successor has taken its role: its writes would be lost.
     fn cut_session(&mut self, client: Id, server: Id) {
         if let Some(backend) = self.servers.open(server) {
@@ -429,13 +418,15 @@ impl<P: Protocol> Worker<P> {
                 self.connect_failed(&key, Some(id), &Error::Socket { doing: "cannot connect", source });
             } else if self.waits_for_another(&hosts, id) && self.has_waited(id) {
                 self.try_another(id);
+            } else if self.has_vanished(id) {
+                self.cut_link(id);
             } else if let Some(client) = self.client_to_move(&hosts, id) {
                 self.cut_session(client, id);
             } else {
                 self.tick_link(&hosts, id);
             }
         }
-        self.agenda.next_search = None;
+        self.agenda.next_search = self.is_any_unanswered().then(|| self.env.now + SEARCH_TICK);
         if hosts.is_plain() || self.env.is_ending() {
             return;
         }
@@ -448,7 +439,8 @@ impl<P: Protocol> Worker<P> {
         }
         self.poll(&hosts);
         let next = hosts.with(|all| all.is_searching().then(|| all.next_attempt()).flatten());
-        self.agenda.next_search = next.map(|next| next.max(self.env.now + SEARCH_TICK));
+        let next = next.map(|next| next.max(self.env.now + SEARCH_TICK));
+        self.agenda.next_search = self.agenda.next_search.or(next);
     }
 
     /// The client of a session on a server that has lost its role, if all its commands are answered.

@@ -22,6 +22,8 @@ pub(super) struct HostLink {
     pub(super) since: Instant,
     /// When the last connect began.
     pub(super) dialed: Instant,
+    /// Since when the host's machine has not acknowledged what was sent, as far as the ticks show.
+    pub(super) unanswered: Option<Instant>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -41,7 +43,17 @@ pub(super) enum LinkPurpose {
 impl HostLink {
     pub(super) fn searching(purpose: LinkPurpose, since: Instant) -> Self {
         let phase = LinkPhase::Opening;
-        Self { host: None, epoch: 0, asked: None, at: None, phase, purpose, since, dialed: since }
+        Self {
+            host: None,
+            epoch: 0,
+            asked: None,
+            at: None,
+            phase,
+            purpose,
+            since,
+            dialed: since,
+            unanswered: None,
+        }
     }
 
     /// Whether the host must confirm its role on this connection before a client gets it.

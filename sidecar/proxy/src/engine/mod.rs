@@ -52,6 +52,7 @@ mod signals;
 mod timeouts;
 mod upkeep;
 mod usage;
+mod vanished_hosts;
 mod views;
 mod worker;
 mod worker_shared;

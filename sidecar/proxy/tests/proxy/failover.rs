@@ -10,7 +10,7 @@ use nix::sys::signal::Signal;
 use crate::Case;
 use crate::cases::one;
 use crate::cluster::{Cluster, Node, free_port};
-use crate::fixture::{Fixture, Proxy};
+use crate::fixture::{Fixture, Proxy, RawClient};
 use crate::ledger::Ledger;
 use crate::operations::{await_that, json, settings};
 
@@ -22,10 +22,11 @@ pub(crate) const CASES: [Case; 3] = [
     ("clients wait while no host has the role, and are told which hosts were tried", waits),
     ("a server that has become read-only is left, and an error of the client's own is no reason", read_only),
 ];
-pub(crate) const OF_SESSIONS: [Case; 4] = [
+pub(crate) const OF_SESSIONS: [Case; 5] = [
     ("a reload changes neither the hosts nor the role", reloaded),
     ("each role of libpq leads to a host that has it", roles),
     ("hosts in random order are all used", random_order),
+    ("a server that does not read while it waits for a lock is not left", unread),
     ("a standby that is promoted is left by clients that need a standby", left_standby),
 ];
 
@@ -176,6 +177,30 @@ fn random_order(fixture: &mut Fixture) {
     let mut clients: Vec<Client> = (0..40).map(|_| proxy.client()).collect();
     let ports: HashSet<String> = clients.iter_mut().map(|client| one(client, PORT)).collect();
     assert_eq!(ports.len(), 2);
+}
+
+/// Its machine acknowledges what it has received, and has no room for more, for longer than a silent link may last.
+fn unread(fixture: &mut Fixture) {
+    const ROWS: usize = 4 << 20;
+    let cluster = Cluster::start(fixture, 0);
+    let node = &cluster.nodes[0];
+    node.execute("CREATE TABLE copied (a int)");
+    let proxy = proxy_to(fixture, &cluster, "read-write", &["--health-time", "1s"]);
+    let mut locker = node.control(node.database());
+    locker.execute("BEGIN; LOCK TABLE copied").expect("a lock");
+    let mut raw = proxy.raw(&[]);
+    raw.answer();
+    let rows = b"1234567\n".repeat(1 << 10);
+    let data = [&b"d"[..], &(rows.len() as u32 + 4).to_be_bytes(), &rows].concat();
+    thread::scope(|scope| {
+        scope.spawn(|| locker.execute("SELECT pg_sleep(4); COMMIT").expect("it ends"));
+        raw.query("COPY copied FROM STDIN");
+        (0..ROWS >> 10).for_each(|_| raw.send(&data));
+        raw.send(b"c\0\0\0\x04");
+        assert_eq!(RawClient::error_state(&raw.answer()), None);
+    });
+    assert_eq!(node.value("SELECT count(*) FROM copied"), ROWS.to_string());
+    assert_eq!(host(&proxy, 0)["doubts"], 0);
 }
 
 fn left_standby(fixture: &mut Fixture) {
