@@ -243,6 +243,13 @@ fn failing(fixture: &mut Fixture) {
 }
 
 fn moved(fixture: &mut Fixture) {
+    // With and without health checks.
+    for health_time in ["1s", "0"] {
+        moved_within(fixture, health_time);
+    }
+}
+
+fn moved_within(fixture: &mut Fixture, health_time: &str) {
     let cluster = Cluster::start(fixture, 1);
     let [old, new] = &cluster.nodes[..] else { panic!("two servers") };
     old.execute("SET password_encryption = 'scram-sha-256'");
@@ -251,7 +258,7 @@ fn moved(fixture: &mut Fixture) {
     }
     let (_directory, file) = settings(&format!("auth-user = \"{}\"\n", old.user()));
     let url = cluster.url("&target_session_attrs=read-write");
-    let proxy = fixture.proxy_to(&url, &["--config", &file, "--health-time", "1s"]);
+    let proxy = fixture.proxy_to(&url, &["--config", &file, "--health-time", health_time]);
     let port = |user: &str, password: &str| {
         let mut psql = proxy.psql(&["-c", "SELECT inet_server_port()"]);
         let output = psql.args(["-U", user]).env("PGPASSWORD", password).output().expect("psql runs");

@@ -26,7 +26,7 @@ pub(crate) struct NameServer {
 impl NameServer {
     /// At any address of the loopback interface, because a resolver asks port 53; `None` if this user may not do that.
     pub(crate) fn start(name: &str) -> Option<Self> {
-        // As a number of its own, a port that is free now.
+        // The number of a port that is free now makes an address that no other test uses.
         let [high, low] = free_port().to_be_bytes();
         let address = Ipv4Addr::new(127, 53, high, low);
         let socket = UdpSocket::bind((address, PORT)).ok()?;

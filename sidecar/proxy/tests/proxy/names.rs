@@ -1,4 +1,4 @@
-//! A host's name that gets another address while the proxy runs: the proxy asks a name server of the test's own.
+//! A host's name that gets another address while the proxy runs: the proxy asks the name server of its test.
 
 use std::fs;
 use std::io;
@@ -125,7 +125,7 @@ impl Names {
     }
 }
 
-/// Two addresses with the same port that both lead to the server, and a proxy with a name server of its own.
+/// Two addresses with the same port, which both lead to the server, and a proxy that asks its own name server.
 struct Named {
     names: Names,
     forwarders: [Forwarder; 2],
