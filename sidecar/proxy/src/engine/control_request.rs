@@ -84,7 +84,7 @@ impl<P: Protocol> PreparedSettings<P> {
 }
 
 /// A link that goes silent is left within `health-time`, from about 1 s on. This limit passes twice: until an open connection
-/// ends, and until the connect that follows fails. It counts from when the kernel sends data again, 0.2 to 0.5 s after the first time.
+/// ends, and until the connect that follows fails.
 fn silence_limit(settings: &Settings) -> Duration {
     if settings.server.is_watched() { settings.limits.health / 4 } else { Duration::ZERO }
 }

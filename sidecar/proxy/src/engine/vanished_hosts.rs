@@ -1,6 +1,7 @@
 //! Hosts whose machines accept and acknowledge nothing.
 
 use std::io;
+use std::time::Duration;
 
 use ciphertoll_net::Error;
 
@@ -8,6 +9,9 @@ use super::backend::{ServerConnection, ServerStage};
 use super::worker::Worker;
 use crate::protocol::Protocol;
 use crate::slab::Id;
+
+/// How long the kernel waits before it sends data again: `TCP_RTO_MIN`.
+const FIRST_WAIT: Duration = Duration::from_millis(200);
 
 impl<P: Protocol> Worker<P> {
     /// Whether the host's machine has not accepted a connect in time. The kernel would give it up when it sends the second
@@ -30,7 +34,9 @@ impl<P: Protocol> Worker<P> {
             return false;
         };
         link.unanswered = backend.channel.is_unanswered().then(|| link.unanswered.unwrap_or(now));
-        link.unanswered.is_some_and(|since| now.duration_since(since) >= limit)
+        // The second transmission gets half of the time at least.
+        let left = limit.saturating_sub(FIRST_WAIT).max(limit / 2);
+        link.unanswered.is_some_and(|since| now.duration_since(since) >= left)
     }
 
     pub(super) fn is_any_unanswered(&self) -> bool {
